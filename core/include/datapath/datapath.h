@@ -88,6 +88,11 @@ DP_API dp_status dp_settings_json(char** json);
 /** Everything about the machine and the library as JSON: devices, backends with state and reason,
  *  memory limits, live objects. Opens no device unless `probe_devices`. */
 DP_API dp_status dp_describe(int32_t probe_devices, char** json);
+/** "8GiB", "1.5 MB" or "4096" in bytes; every unit is binary. */
+DP_API dp_status dp_parse_bytes(const char* text, uint64_t* nbytes);
+/** The oldest message of the library that nobody took yet: level as in Python's logging (30 is a warning),
+ *  the part that speaks, and the text, both to be freed. Level 0 and NULL when there is none. */
+DP_API dp_status dp_log_take(int32_t* level, char** source, char** message);
 
 /* ------------------------------------------------------------------ handles */
 
