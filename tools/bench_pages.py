@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from bench_schema import ROOT, check
@@ -19,8 +18,8 @@ HEAD = """\
 <!-- Written by tools/bench_pages.py from results/*.json: do not edit. -->
 # Benchmarks
 
-Every row compares figures of one run on one machine: ours, a peer's where there is one, and the limit
-of the hardware where a yardstick can show it. The raw results lie in `docs/benchmarks/results/`;
+Every row compares figures of one run on one machine: ours, a peer's where there is one, and the
+limit of the hardware where a yardstick can show it. The raw results lie in `docs/benchmarks/results/`;
 {doc}`README` says how they are made. Bandwidths are in decimal GB/s.
 """
 
@@ -81,8 +80,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
         if target:
             target += ": met" if row["met"] else ": **missed**"
         cells = (
-            row["work"], f"{_number(row['ours'])} {unit}", _named(row, "peer"), _named(row, "limit"),
-            _number(row.get("ratio")), target, row.get("note") or "",
+            row["work"], f"{_number(row['ours'])} {unit}",
+            _named(row, "peer"), _named(row, "limit"), _number(row.get("ratio")),
+            target, row.get("note") or "",
         )  # fmt: skip
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
