@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differentiation on the IR by one table of rules; where gradients run is decided in split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from hector.ir.function import Builder, Function, Value, param_name
+from hector.ir.types import Space, Type
+
+__all__ = ["RULES", "differentiate"]
+
+Wanted: TypeAlias = Sequence[bool]
+Rule: TypeAlias = Callable[[Builder, Value, Value, Wanted], list[Value | None]]
+
+
+def _reduce_to(b: Builder, grad: Value, type_: Type) -> Value:
+    """Sum a gradient over what its operand was broadcast along."""
+    shape = grad.type.shape
+    padded = (1,) * (len(shape) - len(type_.shape)) + type_.shape
+    axes = tuple(i for i, (old, new) in enumerate(zip(padded, shape, strict=True)) if old != new)
+    if axes:
+        grad = b.emit("sum", grad, axes=axes)
+    grad = b.reshape(grad, type_.shape)
+    if type_.space is Space.WEIGHT and grad.type.space is not Space.WEIGHT:
+        grad = b.emit("sum_rows", grad)
+    return grad
+
+
+def _both(
+    first: Callable[[Builder, Value, Value], Value],
+    second: Callable[[Builder, Value, Value], Value],
+) -> Rule:
+    """A rule of two operands; the parts give gradients of the broadcast result's shape."""
+
+    def rule(b: Builder, y: Value, g: Value, wanted: Wanted) -> list[Value | None]:
+        parts = (first, second)
+        return [
+            _reduce_to(b, parts[i](b, y, g), y.operands[i].type) if wanted[i] else None
+            for i in range(2)
+        ]
+
+    return rule
+
+
+def _one(part: Callable[[Builder, Value, Value], Value]) -> Rule:
+    return lambda b, y, g, wanted: [part(b, y, g)]
+
+
+def _linear(b: Builder, y: Value, g: Value, wanted: Wanted) -> list[Value | None]:
+    x, w = y.operands
+    kind, transposed = y.map("type"), bool(y.attrs.get("transpose", False))
+    dx = dw = None
+    if wanted[0]:
+        dx = b.emit("linear", g, w, type=kind, transpose=None if transposed else True)
+    if wanted[1]:
+        shared = w.type.space is Space.WEIGHT and x.type.space is not Space.WEIGHT
+        pair = (g, x) if transposed else (x, g)
+        dw = b.emit("outer", *pair, type=kind, rows_summed=True if shared else None)
+    return [dx, dw]
+
+
+def _segment_max(b: Builder, y: Value, g: Value) -> Value:
+    """Ties share the gradient evenly, as ``scatter_reduce`` has it."""
+    name = y.map()
+    largest = b.emit("equal", y.operands[0], b.emit("gather", y, map=name))
+    share = b.emit("div", g, b.emit("segment_sum", largest, map=name))
+    return b.emit("mul", b.emit("gather", share, map=name), largest)
+
+
+def _segment_softmax(b: Builder, y: Value, g: Value) -> Value:
+    name = y.map()
+    weighted = b.emit("mul", g, y)
+    total = b.emit("gather", b.emit("segment_sum", weighted, map=name), map=name)
+    return b.emit("sub", weighted, b.emit("mul", y, total))
+
+
+def _sum(b: Builder, y: Value, g: Value) -> Value:
+    shape, axes = y.operands[0].type.shape, y.integers("axes")
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return b.emit("broadcast", b.reshape(g, kept), shape=shape)
+
+
+def _broadcast(b: Builder, y: Value, g: Value) -> Value:
+    return _reduce_to(b, g, y.operands[0].type)
+
+
+def _slice(b: Builder, y: Value, g: Value) -> Value:
+    axis, start, stop = (int(y.number(key)) for key in ("axis", "start", "stop"))
+    extent = y.operands[0].type.shape[axis]
+    return b.emit("pad", g, axis=axis, before=start, after=extent - stop)
+
+
+def _pad(b: Builder, y: Value, g: Value) -> Value:
+    axis, before = int(y.number("axis")), int(y.number("before"))
+    stop = before + y.operands[0].type.shape[axis]
+    return b.emit("slice", g, axis=axis, start=before, stop=stop)
+
+
+def _concat(b: Builder, y: Value, g: Value, wanted: Wanted) -> list[Value | None]:
+    axis, start = int(y.number("axis")), 0
+    parts: list[Value | None] = []
+    for operand, want in zip(y.operands, wanted, strict=True):
+        stop = start + operand.type.shape[axis]
+        parts.append(b.emit("slice", g, axis=axis, start=start, stop=stop) if want else None)
+        start = stop
+    return parts
+
+
+def _transpose(b: Builder, y: Value, g: Value) -> Value:
+    perm = y.integers("perm")
+    return b.emit("transpose", g, perm=tuple(perm.index(i) for i in range(len(perm))))
+
+
+def _slope(factor: Callable[[Builder, Value], Value]) -> Rule:
+    """A rule of an elementwise operator: the gradient times a factor."""
+    return _one(lambda b, y, g: b.emit("mul", g, factor(b, y)))
+
+
+def _on_input(op: str, *keys: str) -> Callable[[Builder, Value], Value]:
+    return lambda b, y: b.emit(op, y.operands[0], **{key: y.attrs[key] for key in keys})
+
+
+def _one_minus(b: Builder, value: Value) -> Value:
+    return b.emit("sub", b.scalar(1.0, value.type.dtype), value)
+
+
+def _scaled(b: Builder, value: Value, number: float) -> Value:
+    return b.emit("mul", value, b.scalar(number, value.type.dtype))
+
+
+def _silu(b: Builder, y: Value) -> Value:
+    s = b.emit("sigmoid", y.operands[0])
+    return b.emit("add", s, b.emit("mul", y, _one_minus(b, s)))
+
+
+def _power(b: Builder, y: Value) -> Value:
+    exponent = y.number("exponent")
+    lower = b.emit("power", y.operands[0], exponent=exponent - 1)
+    return _scaled(b, lower, exponent)
+
+
+def _cube(b: Builder, y: Value) -> Value:
+    return b.emit("mul", y, b.emit("mul", y, y))
+
+
+RULES: dict[str, Rule] = {
+    "gather": _one(lambda b, y, g: b.emit("segment_sum", g, map=y.map())),
+    "segment_sum": _one(lambda b, y, g: b.emit("gather", g, map=y.map())),
+    "segment_max": _one(_segment_max),
+    "segment_softmax": _one(_segment_softmax),
+    "linear": _linear,
+    "sum": _one(_sum),
+    "broadcast": _one(_broadcast),
+    "reshape": _one(lambda b, y, g: b.reshape(g, y.operands[0].type.shape)),
+    "slice": _one(_slice),
+    "pad": _one(_pad),
+    "concat": _concat,
+    "transpose": _one(_transpose),
+    "add": _both(lambda b, y, g: g, lambda b, y, g: g),
+    "sub": _both(lambda b, y, g: g, lambda b, y, g: b.emit("neg", g)),
+    "mul": _both(
+        lambda b, y, g: b.emit("mul", g, y.operands[1]),
+        lambda b, y, g: b.emit("mul", g, y.operands[0]),
+    ),
+    "div": _both(
+        lambda b, y, g: b.emit("div", g, y.operands[1]),
+        lambda b, y, g: b.emit("neg", b.emit("div", b.emit("mul", g, y), y.operands[1])),
+    ),
+    "neg": _one(lambda b, y, g: b.emit("neg", g)),
+    "exp": _slope(lambda b, y: y),
+    "log": _one(lambda b, y, g: b.emit("div", g, y.operands[0])),
+    "sqrt": _one(lambda b, y, g: b.emit("div", _scaled(b, g, 0.5), y)),
+    "rsqrt": _slope(lambda b, y: _scaled(b, _cube(b, y), -0.5)),
+    "reciprocal": _slope(lambda b, y: b.emit("neg", b.emit("mul", y, y))),
+    "abs": _slope(_on_input("sign")),
+    "relu": _slope(_on_input("step")),
+    "leaky_relu": _slope(_on_input("leaky_step", "slope")),
+    "elu": _slope(_on_input("elu_slope", "alpha")),
+    "sigmoid": _slope(lambda b, y: b.emit("mul", y, _one_minus(b, y))),
+    "tanh": _slope(lambda b, y: _one_minus(b, b.emit("mul", y, y))),
+    "silu": _slope(_silu),
+    "gelu": _slope(_on_input("gelu_slope")),
+    "softplus": _slope(_on_input("sigmoid")),
+    "power": _slope(_power),
+}
+"""The gradient of each operator that the front end can write."""
+
+
+def differentiate(function: Function, wrt: frozenset[str]) -> tuple[Function, tuple[str, ...]]:
+    """The function followed by its vector-Jacobian product.
+
+    Parameters
+    ----------
+    function : Function
+        Not fused.
+    wrt : frozenset of str
+        Names of the parameters whose gradients are wanted.
+
+    Returns
+    -------
+    joint : Function
+        Parameters: those of ``function``, then ``grad_0``, ... for its results. Results: those of
+        ``function``, then one gradient for each name returned.
+    reached : tuple of str
+        The wanted parameters that a result depends on, in parameter order.
+    """
+    b = Builder(function.name)
+    b.params.extend(function.params)
+    b.ops.extend(function.ops)
+    active = {param for param in function.params if param_name(param) in wrt}
+    for op in function.ops:
+        if op.op not in ("const", "inverse_count") and any(x in active for x in op.operands):
+            active.add(op)
+    grads: dict[Value, Value] = {}
+
+    def add(value: Value, grad: Value) -> None:
+        grads[value] = b.emit("add", grads[value], grad) if value in grads else grad
+
+    for number, result in enumerate(function.results):
+        seed = b.param(f"grad_{number}", result.type)
+        if result in active:
+            add(result, seed)
+    for op in reversed(function.ops):
+        if op in active and op in grads:
+            b.location = op.location
+            wanted = [operand in active for operand in op.operands]
+            for operand, grad in zip(
+                op.operands, RULES[op.op](b, op, grads[op], wanted), strict=True
+            ):
+                if grad is not None and operand in active:
+                    add(operand, grad)
+    reached = [param for param in function.params if param in active and param in grads]
+    joint = b.finish((*function.results, *(grads[param] for param in reached)))
+    return joint, tuple(param_name(param) for param in reached)

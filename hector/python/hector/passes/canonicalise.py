@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings every way of writing a thing into one form, and moves per-relation work off the edges.
+
+Always on: every rewrite here is worth it on any graph. Rewrites that depend on counts are passes
+of their own.
+"""
+
+from __future__ import annotations
+
+from hector._errors import unsupported
+from hector.ir.function import Builder, Function, Value
+from hector.ir.ops import BINARY, UNARY
+from hector.ir.types import MAPS, Space, compose
+from hector.passes.dce import eliminate_dead
+from hector.passes.rewrite import rewrite
+
+__all__ = ["ROW_LOCAL", "canonicalise", "check_matrices"]
+
+ROW_LOCAL = (UNARY | BINARY) | frozenset("sum reshape broadcast slice pad concat transpose".split())
+"""Operators whose row i depends on row i of their operands only (``linear`` does too)."""
+
+_SMALL = (Space.RELATION, Space.NODE_TYPE)
+
+
+def _gather_of_gather(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    inner = operands[0]
+    if op.op != "gather" or inner.op != "gather":
+        return None
+    whole = compose(str(op.map()), str(inner.map()))
+    return None if whole is None else builder.emit("gather", inner.operands[0], map=whole)
+
+
+def _linear_takes_type(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    """Rows times gathered matrices: select the matrix by type instead of gathering it."""
+    if op.op != "linear":
+        return None
+    row, weight = operands
+    if weight.op == "gather" and "type" not in op.attrs:
+        if MAPS[str(weight.map())].target not in _SMALL:
+            return None
+        attrs = {**op.attrs, "type": str(weight.map())}
+        return builder.emit("linear", row, weight.operands[0], **attrs)
+    if weight.op == "transpose" and weight.integers("perm") == (1, 0):
+        attrs = {**op.attrs, "transpose": not op.attrs.get("transpose", False)}
+        if not attrs["transpose"]:
+            del attrs["transpose"]
+        return builder.emit("linear", row, weight.operands[0], **attrs)
+    return None
+
+
+def _hoist_small(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    """An operator on values gathered from relations or node types is done there, then gathered."""
+    if op.op not in ROW_LOCAL and op.op != "linear":
+        return None
+    rows = [operand for operand in operands if operand.type.space is not Space.WEIGHT]
+    maps = {operand.map() if operand.op == "gather" else None for operand in rows}
+    if len(maps) != 1 or None in maps or "type" in op.attrs:
+        return None
+    (name,) = maps
+    assert name is not None
+    if op.op != "reshape" and MAPS[name].target not in _SMALL:
+        return None
+    inner = [o.operands[0] if o in rows else o for o in operands]
+    return builder.emit("gather", builder.emit(op.op, *inner, **op.attrs), map=name)
+
+
+def _tidy(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    first = operands[0] if operands else None
+    if first is None:
+        return None
+    if op.op in ("reshape", "broadcast") and first.type == op.type:
+        return first
+    if op.op == "reshape" and first.op == "reshape":
+        return builder.reshape(first.operands[0], op.type.shape)
+    if op.op == "neg" and first.op == "neg":
+        return first.operands[0]
+    if op.op == "transpose" and op.integers("perm") == tuple(range(len(op.type.shape))):
+        return first
+    if op.op == "sum" and not op.integers("axes"):
+        return first
+    if op.op == "mul" and _is_const(operands[1], 1.0):
+        return first
+    if op.op == "mul" and first.type.width < operands[1].type.width:
+        return builder.emit("mul", operands[1], first)
+    return None
+
+
+def _is_const(value: Value, number: float) -> bool:
+    return value.op == "const" and value.number("value") == number
+
+
+def _factor_out(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    """A factor that is the same for a whole segment multiplies the segment's sum."""
+    if op.op != "segment_sum" or operands[0].op != "mul":
+        return None
+    for value, factor in (operands[0].operands, operands[0].operands[::-1]):
+        if value.type != operands[0].type:
+            continue
+        if factor.op == "gather" and factor.map() == op.map():
+            total = builder.emit("segment_sum", value, **op.attrs)
+            return builder.emit("mul", total, factor.operands[0])
+        if factor.op == "const":
+            total = builder.emit("segment_sum", value, **op.attrs)
+            return builder.emit("mul", total, factor)
+    return None
+
+
+_RULES = (_gather_of_gather, _linear_takes_type, _hoist_small, _tidy, _factor_out)
+
+
+def _rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    for rule in _RULES:
+        value = rule(builder, op, operands)
+        if value is not None:
+            return value
+    return None
+
+
+def canonicalise(function: Function) -> Function:
+    """Apply the rules until none fires.
+
+    Parameters
+    ----------
+    function : Function
+
+    Returns
+    -------
+    Function
+        Relation matrices are selected by ``type``, never gathered; work on values of one relation
+        or node type is done once per relation or type; reshapes stand before gathers.
+    """
+    # Every rule removes an operator, moves one towards its parameter or orders a pair, so this
+    # ends; the bound only turns a faulty new rule into an error instead of a hang.
+    for _ in range(4 * len(function.ops) + 16):
+        rewritten = eliminate_dead(rewrite(function, _rule))
+        if rewritten.ops == function.ops:
+            return rewritten
+        function = rewritten
+    raise ValueError(f"canonicalise does not end on {function.name}")
+
+
+def check_matrices(function: Function) -> Function:
+    """Refuse matrices that differ from edge to edge, which would be E x d x d in memory.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the source line.
+    """
+    for op in function.ops:
+        if op.op == "linear" and op.operands[1].type.space in (Space.EDGE, Space.NODE):
+            raise unsupported(
+                f"{op.location or function.name}: linear() with a matrix that differs from row to "
+                f"row ({op.operands[1].type}) would need rows x k x n memory. Use matrices indexed "
+                f"by g.rel or a node type, and scale the rows before or after the product."
+            )
+    return function

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compact materialisation: a value that is the same for many edges is computed once.
+
+An edge value that depends on the source and the relation only is the same for every edge of one
+(relation, source) pair; one that depends on the source only, for every edge of that node
+(Hector, ASPLOS 2024, compact materialisation).
+"""
+
+from __future__ import annotations
+
+from hector.ir.function import Builder, Function, Value
+from hector.ir.types import MAPS, Space, factor
+from hector.passes.canonicalise import ROW_LOCAL
+from hector.passes.rewrite import rewrite
+from hector.plan import Counts
+
+__all__ = ["compact"]
+
+_NODE_ROUTES = {
+    Space.EDGE: ("edge.src", "edge.dst"),
+    Space.SRC_PAIR: ("src_pair.node",),
+    Space.DST_PAIR: ("dst_pair.node",),
+}
+
+
+def _rest(name: str, route: str) -> str | None:
+    """What remains of a map behind ``route``; empty where nothing does."""
+    return "" if name == route else factor(name, route)
+
+
+def _through(builder: Builder, op: Value, operands: tuple[Value, ...], route: str) -> Value | None:
+    """The operator done on the far side of ``route``, or None where it depends on more."""
+    attrs = dict(op.attrs)
+    if "type" in attrs:
+        kind = factor(str(attrs["type"]), route)
+        if kind is None:
+            return None
+        attrs["type"] = kind
+    rests: list[str | None] = []
+    for operand in operands:
+        if operand.type.space is not MAPS[route].source:
+            rests.append(None)
+            continue
+        rest = _rest(str(operand.map()), route) if operand.op == "gather" else None
+        if rest is None:
+            return None
+        rests.append(rest)
+    if all(rest is None for rest in rests):
+        return None
+    inner = []
+    for operand, rest in zip(operands, rests, strict=True):
+        if rest is None:
+            inner.append(operand)
+        elif rest:
+            inner.append(builder.emit("gather", operand.operands[0], map=rest))
+        else:
+            inner.append(operand.operands[0])
+    return builder.emit("gather", builder.emit(op.op, *inner, **attrs), map=route)
+
+
+def compact(function: Function, counts: Counts, src: bool, dst: bool) -> Function:
+    """Compute values in the smallest space that determines them.
+
+    Parameters
+    ----------
+    function : Function
+        Canonical.
+    counts : Counts
+        Values that depend on one end point only move to the nodes where that is no more rows.
+    src, dst : bool
+        Whether values that depend on an end point and the relation move to the unique pairs.
+
+    Returns
+    -------
+    Function
+    """
+    routes = {Space.EDGE: tuple(
+        route for route, wanted in (("edge.src_pair", src), ("edge.dst_pair", dst)) if wanted
+    )}  # fmt: skip
+
+    def rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+        if op.op not in ROW_LOCAL and op.op != "linear":
+            return None
+        space = op.type.space
+        for route in _NODE_ROUTES.get(space, ()):
+            if counts.rows(MAPS[route].target) <= counts.rows(space):
+                value = _through(builder, op, operands, route)
+                if value is not None:
+                    return value
+        for route in routes.get(space, ()):
+            value = _through(builder, op, operands, route)
+            if value is not None:
+                return value
+        return None
+
+    return rewrite(function, rule)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts a joint function into forward and backward and decides what is saved between them."""
+
+from __future__ import annotations
+
+from hector.ir.function import Builder, Function, Value, param_name
+
+__all__ = ["split"]
+
+# Costs nothing once fused into its reader, while saving it would store rows of edges.
+_RECOMPUTED = frozenset("gather reshape const inverse_count slice transpose broadcast".split())
+
+
+def _reachable(results: tuple[Value, ...]) -> set[Value]:
+    seen: set[Value] = set()
+    stack = list(results)
+    while stack:
+        value = stack.pop()
+        if value not in seen:
+            seen.add(value)
+            stack.extend(value.operands)
+    return seen
+
+
+def split(joint: Function, outputs: int) -> tuple[Function, Function]:
+    """Cut a joint function in two.
+
+    Parameters
+    ----------
+    joint : Function
+        As ``differentiate`` returns it; its last ``outputs`` parameters are the gradients.
+    outputs : int
+        How many of the first results are the forward's own.
+
+    Returns
+    -------
+    forward : Function
+        Returns the outputs, then the saved values ``saved_0``, ...
+    backward : Function
+        Takes the parameters that it reads by their names, the saved values and the gradients.
+    """
+    inputs = joint.params[: len(joint.params) - outputs]
+    before = _reachable(joint.results[:outputs])
+    wanted = _reachable(joint.results[outputs:])
+    seeds = joint.params[len(inputs) :]
+    after: set[Value] = set(seeds)
+    for op in joint.ops:
+        if any(operand in after for operand in op.operands):
+            after.add(op)
+
+    saved: dict[Value, Value] = {}
+    new: dict[Value, Value] = {}
+    backward = Builder(f"{joint.name}_backward")
+    read = Builder(backward.name)
+    for param in inputs:
+        if param in wanted:
+            new[param] = param
+            read.params.append(param)
+
+    def build(op: Value) -> Value:
+        """The value inside the backward function: recomputed, or saved by the forward."""
+        if op in new:
+            return new[op]
+        if op in after or op in set(seeds) or op not in before or op.op in _RECOMPUTED:
+            new[op] = backward.again(op, [build(operand) for operand in op.operands])
+        else:
+            new[op] = saved[op] = read.param(f"saved_{len(saved)}", op.type)
+        return new[op]
+
+    for seed in seeds:
+        new[seed] = seed
+    for op in joint.ops:
+        if op in wanted and op in after:
+            build(op)
+    results = tuple(build(result) for result in joint.results[outputs:])
+    forward = Function(
+        joint.name,
+        inputs,
+        tuple(op for op in joint.ops if op in before),
+        (*joint.results[:outputs], *saved),
+    )
+    used = _reachable(results)
+    params = (*(param for param in read.params if param in used), *seeds)
+    names = {param_name(param) for param in params}
+    assert len(names) == len(params)
+    return forward, Function(backward.name, params, tuple(backward.ops), results)
