@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from neighbor_sampling import Block, Sampler
 from torch import nn
+from torch.nn import functional
 
-__all__ = ["Graph", "History", "RelationalGNN", "Settings", "train"]
+__all__ = ["Graph", "History", "RelationalGNN", "Settings", "count_steps", "train"]
 
 Fetch = Callable[[torch.Tensor], torch.Tensor]
 
@@ -107,7 +107,9 @@ class PlainLayer(nn.Module):
         """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
         out = x @ self.root + self.bias
         counts = torch.bincount(block.edge_type, minlength=len(self.weight)).tolist()
-        for weight, edges in zip(self.weight, block.edge_index.split(counts, dim=1), strict=True):
+        for weight, edges in zip(
+            self.weight, torch.split(block.edge_index, counts, dim=1), strict=True
+        ):
             source, destination = edges
             if len(source) == 0:
                 continue
@@ -127,7 +129,7 @@ class RelationalGNN(nn.Module):
     dropout : float
         Share of the hidden values dropped in training.
     mode : str
-        "plain" or "datapath". The parameters have the same names, shapes and order in both.
+        "plain" or "datapath". The same seed gives the same initial parameters in both.
     """
 
     def __init__(
@@ -141,23 +143,30 @@ class RelationalGNN(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = dropout
-        first: nn.Module = PlainLayer(width_in, hidden, num_relations)
-        second: nn.Module = PlainLayer(hidden, width_out, num_relations)
+        first = PlainLayer(width_in, hidden, num_relations)
+        second = PlainLayer(hidden, width_out, num_relations)
+        self.first: nn.Module = first
+        self.second: nn.Module = second
         if mode == "datapath":
-            from compiled_layers import CompiledLayer, library_layer
+            from compiled_layers import CompiledLayer, LibraryLayer
 
-            first, second = library_layer(first), CompiledLayer(second)
+            self.first = LibraryLayer(first.weight, first.root, first.bias)
+            self.second = CompiledLayer(second.weight, second.root, second.bias)
         elif mode != "plain":
             raise ValueError(f"mode is {mode!r}; 'plain' or 'datapath' wanted")
-        self.first, self.second = first, second
 
     def forward(self, x: torch.Tensor, blocks: tuple[Block, ...]) -> torch.Tensor:
         """Return the logits, float32 [last block's num_outputs, width_out]."""
         first, second = blocks
-        hidden = F.relu(self.first(x, first))[: first.num_outputs]
-        hidden = F.dropout(hidden, self.dropout, self.training)
+        hidden = functional.relu(self.first(x, first))[: first.num_outputs]
+        hidden = functional.dropout(hidden, self.dropout, self.training)
         logits: torch.Tensor = self.second(hidden, second)[: second.num_outputs]
         return logits
+
+
+def count_steps(graph: Graph, settings: Settings) -> int:
+    """Return how many training steps :func:`train` takes."""
+    return settings.epochs * math.ceil(int(graph.train_mask.sum()) / settings.batch_size)
 
 
 def _fetch(features: torch.Tensor, device: torch.device, mode: str) -> Fetch:
@@ -212,20 +221,21 @@ def train(
     model = RelationalGNN(
         width, settings.hidden, graph.num_classes, graph.num_relations, settings.dropout, mode
     ).to(device)
+    torch.manual_seed(settings.seed)  # Building a layer may draw numbers; dropout starts afresh.
     fetch = _fetch(graph.features, device, mode)
     sampler = Sampler(
         graph.edge_index, graph.edge_type, graph.num_nodes, settings.fanouts, settings.seed
     )
     whole = Block(graph.edge_index, graph.edge_type, graph.num_nodes, graph.num_nodes).to(device)
     train_ids = graph.train_mask.nonzero()[:, 0]
-    steps = settings.epochs * math.ceil(len(train_ids) / settings.batch_size)
+    steps = count_steps(graph, settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, steps)
     shuffle = torch.Generator().manual_seed(settings.seed)
     history = History()
     for _ in range(settings.epochs):
         order = train_ids[torch.randperm(len(train_ids), generator=shuffle)]
-        for seeds in order.split(settings.batch_size):
+        for seeds in torch.split(order, settings.batch_size):
             sample = sampler.sample(seeds)
             begin = time.perf_counter()
             x = _inputs(fetch, sample.nodes, num_packages)
@@ -233,9 +243,9 @@ def train(
             history.fetch_seconds += time.perf_counter() - begin
             history.fetched_bytes += int((sample.nodes < num_packages).sum()) * width * 4
             logits = model(x, tuple(block.to(device) for block in sample.blocks))
-            loss = F.cross_entropy(logits, graph.labels[seeds].to(device))
+            loss = functional.cross_entropy(logits, graph.labels[seeds].to(device))
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
             history.losses.append(float(loss.detach()))

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The relational layers of the example on hector: one ready-made, one written by hand."""
+
+from __future__ import annotations
+
+import torch
+from neighbor_sampling import Block
+from torch import nn
+
+import hector
+
+__all__ = ["CompiledLayer", "LibraryLayer"]
+
+
+@hector.compile
+def relational_mean(g: hector.Graph, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Sum over the relations of the mean over each relation's in-edges, float32 [nodes, out]."""
+    message = hector.linear(x[g.src], weight[g.rel])
+    return hector.aggregate(message, g, reduce="mean_rel")
+
+
+def _graph(block: Block, num_relations: int) -> hector.Graph:
+    return hector.Graph(block.edge_index, block.edge_type, block.num_nodes, num_relations)
+
+
+class LibraryLayer(nn.Module):
+    """``hector.nn.RGCNConv`` with the parameters of a plain layer."""
+
+    def __init__(self, weight: nn.Parameter, root: nn.Parameter, bias: nn.Parameter) -> None:
+        super().__init__()
+        self.conv = hector.nn.RGCNConv(weight.shape[1], weight.shape[2], weight.shape[0])
+        with torch.no_grad():
+            self.conv.weight.copy_(weight)
+            self.conv.root.copy_(root)
+            self.conv.bias.copy_(bias)
+
+    def forward(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
+        out: torch.Tensor = self.conv(x, _graph(block, len(self.conv.weight)))
+        return out
+
+
+class CompiledLayer(nn.Module):
+    """A function in plain indexing, compiled, with the parameters of a plain layer."""
+
+    def __init__(self, weight: nn.Parameter, root: nn.Parameter, bias: nn.Parameter) -> None:
+        super().__init__()
+        self.weight, self.root, self.bias = weight, root, bias
+
+    def forward(self, x: torch.Tensor, block: Block) -> torch.Tensor:
+        """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
+        aggregated: torch.Tensor = relational_mean(_graph(block, len(self.weight)), x, self.weight)
+        return aggregated + x @ self.root + self.bias
