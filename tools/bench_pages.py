@@ -19,8 +19,8 @@ HEAD = """\
 # Benchmarks
 
 Every row compares figures of one run on one machine: ours, a peer's where there is one, and the
-limit of the hardware where a yardstick can show it. The raw results lie in `docs/benchmarks/results/`;
-{doc}`README` says how they are made. Bandwidths are in decimal GB/s.
+limit of the hardware where a yardstick can show it. The raw results lie in
+`docs/benchmarks/results/`; {doc}`README` says how they are made. Bandwidths are in decimal GB/s.
 """
 
 

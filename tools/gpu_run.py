@@ -138,8 +138,10 @@ def main() -> int:
             raise SystemExit("torch sees no NVIDIA GPU here; nothing was run")
         if options.what == "tests":
             return tests(out, environment, count, options.rest)
-        command = [sys.executable, str(Path(__file__).with_name("bench_run.py")), "--kind", "gpu",
-                   "--out", str(out), *(["--quick"] if options.quick else []), *options.rest]  # fmt: skip
+        runner = Path(__file__).with_name("bench_run.py")
+        quick = ["--quick"] if options.quick else []
+        command = [sys.executable, str(runner), "--kind", "gpu", "--out", str(out), *quick]
+        command += options.rest
         return subprocess.run(command, env=environment, check=False).returncode
 
 
