@@ -109,7 +109,8 @@ typedef struct dp_extent dp_extent;
 /** A stream of the device as an integer: a CUstream, where 0, 1 and 2 mean what CUDA means by them. */
 typedef uint64_t dp_stream;
 
-/** Something that must outlive work in flight. `release` may be NULL. */
+/** Something that must outlive work in flight. `release` may be NULL. A function that is given an owner
+ *  takes it over in any case: when the function fails, it has released the owner. */
 typedef struct dp_owner {
   void (*release)(void* context);
   void* context;
