@@ -105,7 +105,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests of all packages and those across them (or what is named after --)."""
     python = work(session, "demo")
-    command = (python, "-m", "pytest", "--timeout=300")
+    command = (python, "-m", "pytest", "-c", "pyproject.toml", "--timeout=300")
     if session.posargs:
         session.run(*command, *session.posargs, external=True)
         return

@@ -77,7 +77,7 @@ def tests(out: Path, environment: dict[str, str], count: int, extra: list[str]) 
             continue
         report = out / "junit.xml"
         report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-m", marked, f"--junitxml={report}",
+        command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-m", marked, f"--junitxml={report}",
                    "-p", "no:cacheprovider", folder, *extra]  # fmt: skip
         print(f"== {folder}", flush=True)
         start = time.monotonic()
