@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An alias group: one byte range of one storage at one version, however many saved tensors lie in it.
+
+A group only holds state; :mod:`ssdtrain.engine` moves it from one state to the next, under its lock.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from .storage import ByteRange, WeakStorage
+
+if TYPE_CHECKING:
+    import torch
+
+    from .accounting import StepCounts
+    from .tiers import StoredCopy, Transfer
+
+__all__ = ["Group", "State"]
+
+
+class State(enum.Enum):
+    """Where a group's bytes are."""
+
+    KEPT = "kept"  # held here, and nowhere else
+    STORING = "storing"  # held here, and on the way to a tier
+    STORED = "stored"  # on a tier; the original may be alive by other means
+    LOADING = "loading"  # on a tier, and on the way back
+    LOADED = "loaded"  # on a tier, and in memory again
+    RELEASED = "released"
+
+
+class Group:
+    """State of one stored range.
+
+    Attributes
+    ----------
+    state : State
+    source : WeakStorage
+        The original storage.
+    version : int
+        Its version counter when it was saved.
+    span : ByteRange
+        The bytes of it that this group stands for.
+    held : torch.UntypedStorage or None
+        The storage that this group keeps alive: the original (KEPT, STORING) or a loaded copy.
+    handles : int
+        Live saved tensors in the group.
+    awaited : int
+        Of these, how many have not asked for their bytes since the last load.
+    """
+
+    def __init__(
+        self,
+        storage: torch.UntypedStorage,
+        version: int,
+        span: ByteRange,
+        counts: StepCounts,
+    ) -> None:
+        self.state = State.KEPT
+        self.device = storage.device
+        self.source = WeakStorage(storage)
+        self.version = version
+        self.span = span
+        self.held: torch.UntypedStorage | None = storage
+        self.loaded: WeakStorage | None = None
+        self.stored: StoredCopy | None = None
+        self.transfer: Transfer | None = None
+        self.checksum: torch.Tensor | None = None
+        self.handles = 0
+        self.awaited = 0
+        self.load_count = 0
+        self.merged_into: Group | None = None
+        self.counts = counts
+        self.is_counted = False
+        # Neighbours in the order of saving: prefetch walks back along it.
+        self.previous: Group | None = None
+        self.next: Group | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the range."""
+        return self.span.nbytes
+
+    def resolve(self) -> Group:
+        """The group that took over this one's saved tensors, or itself."""
+        group = self
+        while group.merged_into is not None:
+            group = group.merged_into
+        return group
+
+    def matches(self, storage: torch.UntypedStorage, version: int) -> bool:
+        """Whether the group stands for bytes of this storage at this version."""
+        return self.version == version and self.source.is_same_memory(storage)
+
+    def in_memory_again(self) -> bool:
+        """Whether a loaded copy is held or on its way."""
+        return self.state in (State.LOADING, State.LOADED) and self.held is not None
+
+    def alive(self) -> tuple[torch.UntypedStorage, int] | None:
+        """A storage with the bytes, and the position in the original of its first byte.
+
+        The original if anything keeps it alive (*forwarding*), else a loaded copy that is still alive.
+        """
+        if self.state in (State.KEPT, State.STORING) and self.held is not None:
+            return self.held, 0
+        original = self.source.get()
+        if original is not None:
+            return original, 0
+        if self.state is State.LOADED and self.loaded is not None:
+            copy = self.loaded.get()
+            if copy is not None:
+                return copy, self.span.start
+        return None

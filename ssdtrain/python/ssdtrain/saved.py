@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the graph holds in place of a saved tensor: when the graph lets go, so do the tiers.
+
+Either kind can be asked any number of times, in any order, on any thread, or never.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from .storage import Layout, VersionWatch
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .group import Group
+
+__all__ = ["KeptTensor", "MovedTensor"]
+
+
+class KeptTensor:
+    """A tensor that stays where it is.
+
+    It holds a detached alias: with the tensor itself, a node that saves its own output would own itself.
+    """
+
+    __slots__ = ("_alias", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._version = tensor._version
+        self._alias = tensor.detach()
+
+    def get(self) -> torch.Tensor:
+        """The tensor; raises ``RuntimeError`` if it was changed in place since it was saved."""
+        if self._alias._version != self._version:
+            text = f"[{self._alias.dtype}, {tuple(self._alias.shape)}, {self._alias.device}]"
+            raise _changed_in_place(text, self._alias._version, self._version)
+        return self._alias
+
+
+class Claim:
+    """A saved tensor's part in a group; it outlives the saved tensor in the engine's queue."""
+
+    __slots__ = ("group", "load_seen")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.load_seen = 0
+
+
+class MovedTensor:
+    """A tensor whose bytes are a group's."""
+
+    __slots__ = ("_engine", "_layout", "_watch", "claim")
+
+    def __init__(self, engine: Engine, group: Group, layout: Layout, watch: VersionWatch) -> None:
+        self._engine = engine
+        self._layout = layout
+        self._watch = watch
+        self.claim = Claim(group)
+
+    def get(self) -> torch.Tensor:
+        """The tensor, as it was saved.
+
+        Raises
+        ------
+        RuntimeError
+            If it was changed in place since, as plain autograd raises.
+        IoError
+            If its bytes cannot be read back.
+        """
+        current = self._watch.current()
+        if current != self._watch.version:
+            raise _changed_in_place(self.describe(), current, self._watch.version)
+        storage, start = self._engine.fetch(self)
+        return self._watch.attach(self._layout.on(storage, start))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensor belongs."""
+        return self._layout.device
+
+    def describe(self) -> str:
+        """Dtype, shape and device, for messages."""
+        return f"[{self._layout.dtype}, {tuple(self._layout.size)}, {self._layout.device}]"
+
+    def __del__(self) -> None:
+        self._engine.drop(self.claim)
+
+
+def _changed_in_place(tensor: str, version: int, expected: int) -> RuntimeError:
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation:"
+        f" {tensor} is at version {version}; expected version {expected} instead (saved under"
+        " ssdtrain.Offloader; clone it before the change, or use the out-of-place operation)"
+    )

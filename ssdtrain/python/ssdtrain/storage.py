@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identity of saved tensors: which bytes of which storage, at which version; not where they are stored.
+
+A data pointer is no identity (the allocator reuses it), nor is a Python object (autograd wraps one tensor
+in many). A storage is: while a weak reference to it is held its address cannot be given to another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+__all__ = ["ByteRange", "Layout", "VersionWatch", "WeakStorage", "byte_range", "bytes_of"]
+
+# Every element size divides it, so a range that starts at a multiple holds whole elements of every view.
+ALIGNMENT = 16
+
+
+class WeakStorage:
+    """A reference to a storage that does not keep its bytes alive."""
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._weak = StorageWeakRef(storage)
+        self.key: int = self._weak.cdata
+        # A storage can change its memory in place (resize_, swapped data); then it is another identity.
+        self.pointer: int = storage.data_ptr()
+        self.nbytes: int = storage.nbytes()
+
+    def get(self) -> torch.UntypedStorage | None:
+        """The storage, if something keeps it alive with the memory it had."""
+        # No public call turns a weak reference to a storage into a storage.
+        storage = torch.UntypedStorage._new_with_weak_ptr(self.key)  # type: ignore[no-untyped-call]
+        if storage is None or not self.is_same_memory(storage):
+            return None
+        return cast("torch.UntypedStorage", storage)
+
+    def is_same_memory(self, storage: torch.UntypedStorage) -> bool:
+        """Whether the storage still has the memory that was seen first."""
+        return storage.data_ptr() == self.pointer and storage.nbytes() == self.nbytes
+
+
+class VersionWatch:
+    """Follows a tensor's version counter without keeping its bytes alive.
+
+    Autograd refuses to use a saved tensor that was changed in place, but not when hooks packed it. The
+    watch is a detached alias, which shares the counter, whose memory has been swapped for an empty one.
+    """
+
+    __slots__ = ("_alias", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.version: int = tensor._version
+        alias = tensor.detach()
+        alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        self._alias = alias
+
+    def current(self) -> int:
+        """The counter now."""
+        return self._alias._version
+
+    def attach(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same bytes under the watched counter, so that later saves are watched as well."""
+        alias = self._alias.detach()
+        alias.data = tensor
+        return alias
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes ``start`` to ``stop`` (exclusive) of a storage."""
+
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.stop - self.start
+
+    def covers(self, other: ByteRange) -> bool:
+        """Whether the other range lies within."""
+        return self.start <= other.start and other.stop <= self.stop
+
+    def overlaps(self, other: ByteRange) -> bool:
+        """Whether a byte is in both."""
+        return self.start < other.stop and other.start < self.stop
+
+    def union(self, other: ByteRange) -> ByteRange:
+        """The smallest range with both."""
+        return ByteRange(min(self.start, other.start), max(self.stop, other.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a tensor lies on its storage: all that is needed to lay it on a copy of the bytes."""
+
+    dtype: torch.dtype
+    device: torch.device
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int  # elements
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        """The layout of a strided tensor."""
+        return cls(
+            tensor.dtype, tensor.device, tensor.size(), tensor.stride(), tensor.storage_offset()
+        )
+
+    def on(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
+        """A tensor of this layout over a storage whose first byte was byte ``start`` of the original."""
+        offset = self.offset - start // self.dtype.itemsize
+        with torch.no_grad():
+            tensor = torch.empty(0, dtype=self.dtype, device=self.device)
+            return tensor.set_(storage, offset, self.size, self.stride)
+
+
+def byte_range(tensor: torch.Tensor) -> ByteRange:
+    """The bytes to store for a strided tensor: those that its elements span, and where it has gaps the
+    whole storage if it spans most of that.
+
+    Views with gaps come in sets (query, key and value of a fused projection, the halves of a gated MLP)
+    whose spans nearly coincide: one stored copy then serves the set.
+    """
+    itemsize = tensor.element_size()
+    last = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+    start = tensor.storage_offset() * itemsize
+    stop = start + (last + 1) * itemsize
+    whole = tensor.untyped_storage().nbytes()
+    has_gaps = stop - start > tensor.numel() * itemsize
+    if has_gaps and 2 * (stop - start) >= whole:
+        return ByteRange(0, whole)
+    return ByteRange(start - start % ALIGNMENT, stop)
+
+
+def bytes_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
+    """A one-dimensional uint8 tensor over a range of a storage."""
+    with torch.no_grad():
+        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return tensor.set_(storage, span.start, (span.nbytes,), (1,))
