@@ -77,8 +77,8 @@ def tests(out: Path, environment: dict[str, str], count: int, extra: list[str]) 
             continue
         report = out / "junit.xml"
         report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-m", marked, f"--junitxml={report}",
-                   "-p", "no:cacheprovider", folder, *extra]  # fmt: skip
+        command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-m", marked]
+        command += ["-p", "no:cacheprovider", f"--junitxml={report}", folder, *extra]
         print(f"== {folder}", flush=True)
         start = time.monotonic()
         status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode

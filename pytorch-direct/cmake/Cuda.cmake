@@ -47,5 +47,4 @@ function(pytorch_direct_configure_cuda target)
                                              CUDA_VISIBILITY_PRESET hidden)
   target_compile_options(
     ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra;--threads=2>")
-  target_link_options(${target} PRIVATE -Wl,--exclude-libs,ALL)
 endfunction()
