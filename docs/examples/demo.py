@@ -41,7 +41,7 @@ ABOVE_MAJORITY = 0.2
 
 @contextmanager
 def _bar(title: str, steps: int) -> Iterator[Callable[[float], None]]:
-    with tqdm(total=steps, desc=f"{title:<34}", unit="step", file=sys.stdout) as bar:
+    with tqdm(total=steps, desc=f"{title:<34}", unit="step", mininterval=0.5) as bar:
 
         def advance(loss: float) -> None:
             bar.set_postfix(loss=f"{loss:.3f}", refresh=False)

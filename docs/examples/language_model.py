@@ -35,7 +35,7 @@ class Settings:
     heads: int = 4
     length: int = 256
     batch_size: int = 8
-    steps: int = 60
+    steps: int = 150
     learning_rate: float = 3e-3
     seed: int = 0
     min_bytes: int = 256 << 10

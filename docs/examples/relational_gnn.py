@@ -58,7 +58,7 @@ class Settings:
     """What is trained and for how long."""
 
     hidden: int = 64
-    epochs: int = 6
+    epochs: int = 8
     batch_size: int = 1024
     fanouts: tuple[int, ...] = (12, 8)
     learning_rate: float = 0.01

@@ -137,8 +137,8 @@ def build(text: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         edges[relation] = len(targets)
 
     train = split == 0
-    before, majority = accuracy_from_tags(tags, sections, every_tag, train)
-    after, _ = accuracy_from_tags(tags, sections, tag_names, train)
+    before = accuracy_from_tags(tags, sections, every_tag, train)
+    after = accuracy_from_tags(tags, sections, tag_names, train)
     notes = {
         "buckets": BUCKETS,
         "sections": section_names,
@@ -152,9 +152,9 @@ def build(text: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             "max_purity": MAX_PURITY,
             "tags_in_index": len(every_tag),
             "tags_kept": len(tag_names),
-            "accuracy_from_every_tag": round(before, 4),
-            "accuracy_from_kept_tags": round(after, 4),
-            "majority_of_tagged": round(majority, 4),
+            "accuracy_from_every_tag": before and round(before[0], 4),
+            "accuracy_from_kept_tags": after and round(after[0], 4),
+            "majority_of_tagged": before and round(before[1], 4),
         },
     }
     return arrays, notes

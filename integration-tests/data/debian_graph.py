@@ -128,7 +128,7 @@ def _check(path: Path, arrays: dict[str, np.ndarray], notes: dict[str, Any]) -> 
         bounds[f"{relation}_targets"] = num_packages
         pairs.append((f"{relation}_lengths", f"{relation}_targets"))
     for name, bound in bounds.items():
-        largest = int(arrays[name].max(initial=0))
+        largest = int(arrays[name].max()) if len(arrays[name]) else -1
         _require(largest < bound, path, f"{name} holds {largest}, the bound is {bound}")
     for lengths, values in pairs:
         total, found = int(arrays[lengths].sum(dtype=np.int64)), len(arrays[values])

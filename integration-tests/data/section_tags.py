@@ -82,7 +82,7 @@ def accuracy_from_tags(
     sections: Sequence[str],
     names: Sequence[str],
     train: np.ndarray,
-) -> tuple[float, float]:
+) -> tuple[float, float] | None:
     """Measure how well tags alone give the section away, on packages that carry any tag.
 
     A multinomial naive Bayes classifier (smoothing 0.1) is fitted on the training packages.
@@ -98,8 +98,9 @@ def accuracy_from_tags(
 
     Returns
     -------
-    tuple of float
-        Accuracy on the other packages, and the share of the most common section among them.
+    tuple of float or None
+        Accuracy on the other packages, and the share of the most common section among them; None
+        where no package on one side of the split carries a tag.
     """
     tagged = np.array([bool(each) for each in tags])
     column = {name: number for number, name in enumerate(names)}
@@ -110,6 +111,8 @@ def accuracy_from_tags(
         for name in each & column.keys():
             counts[row, column[name]] = 1
     fit, held = tagged & train, tagged & ~train
+    if not fit.any() or not held.any():
+        return None
     one_hot = np.eye(len(classes), dtype=np.float32)[label[fit]]
     per_class = one_hot.T @ counts[fit] + 0.1
     log_likelihood = np.log(per_class / per_class.sum(axis=1, keepdims=True))

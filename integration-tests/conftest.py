@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the data's and the examples' modules on the path; both are scripts, not packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "data"), str(HERE.parent / "docs" / "examples")]
+
+import debian_graph  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def debian() -> debian_graph.DebianGraph:
+    return debian_graph.load()
