@@ -34,7 +34,7 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def assert_same_step(
     model: torch.nn.Module, forward: Step, off: ssdtrain.Offloader, *, inside: bool = False
 ) -> dict[str, Any]:
-    """One step plain and one offloaded: losses and gradients equal to the last bit. Returns the report."""
+    """One step plain and one offloaded, equal to the last bit. Returns the report."""
     torch.manual_seed(0)
     plain = forward()
     plain.backward()

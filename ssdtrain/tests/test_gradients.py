@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import ssdtrain
@@ -28,7 +28,7 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.up(x).chunk(2, dim=-1)
-        return self.down(F.silu(a) * b)
+        return self.down(functional.silu(a) * b)
 
 
 class Attention(nn.Module):
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         batch, tokens, width = x.shape
         shape = (batch, tokens, self.heads, width // self.heads)
         q, k, v = (t.view(shape).transpose(1, 2) for t in self.qkv(x).split(width, dim=-1))
-        y = F.softmax(q @ k.transpose(-1, -2) * 0.3, dim=-1) @ v
+        y = functional.softmax(q @ k.transpose(-1, -2) * 0.3, dim=-1) @ v
         return self.out(y.transpose(1, 2).reshape(batch, tokens, width))
 
 
@@ -145,7 +145,7 @@ def test_tied_weights_and_cross_entropy(same_step: Check, offloader: ssdtrain.Of
 
     def forward() -> torch.Tensor:
         h = embedding(tokens).tanh()
-        return F.cross_entropy((h @ embedding.weight.t()).flatten(0, 1), tokens.flatten())
+        return functional.cross_entropy((h @ embedding.weight.t()).flatten(0, 1), tokens.flatten())
 
     same_step(embedding, forward, offloader)
 

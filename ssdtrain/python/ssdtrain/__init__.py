@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation offloading for training: what backward needs waits in host memory or on disk, not on the GPU.
+"""Activation offloading: what backward needs waits in host memory or on disk, not on the GPU.
 
 Entry point: :class:`Offloader`.
 """

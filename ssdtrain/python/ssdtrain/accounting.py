@@ -34,7 +34,7 @@ class StepCounts:
 
     @property
     def kept_bytes(self) -> int:
-        """Saved bytes that stayed; what is alive for another reason costs nothing and is left out."""
+        """Saved bytes that stayed, without those that are alive for another reason."""
         return sum(n for reason, n in self.kept.items() if reason not in ALIVE_ANYWAY)
 
     def copy(self) -> StepCounts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checksums of stored bytes (``checks=True``); a tool to find faults, not a guard against attackers."""
+"""Checksums of stored bytes (``checks=True``): to find faults, not to guard against attackers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 __all__ = ["checksum"]
 
 _CHUNK = 1 << 20
-# Odd multipliers are invertible modulo 2**64, so one changed byte always changes the sum of its chunk.
+# Odd multipliers are invertible modulo 2**64, so one changed byte always changes the sum of its
+# chunk.
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _FOLD = 0x2545F4914F6CDD1D
 
@@ -29,7 +30,7 @@ def checksum(data: torch.Tensor) -> torch.Tensor:
     weights = torch.arange(min(_CHUNK, data.numel()), dtype=torch.int64, device=data.device)
     weights = weights.mul_(_STEP).bitwise_or_(1)
     total = torch.zeros((), dtype=torch.int64, device=data.device)
-    for chunk in data.split(_CHUNK):
+    for chunk in torch.split(data, _CHUNK):
         part = (chunk.to(torch.int64) + 1).mul_(weights[: chunk.numel()]).sum()
         total = total.mul_(_FOLD).add_(part)
     return total

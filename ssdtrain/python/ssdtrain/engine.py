@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves saved tensors out and back; which ones may go is :mod:`ssdtrain.selection`'s to say.
 
-One lock guards all state and is never held while a transfer is waited for. The graph may drop a saved
-tensor on any thread at any moment, also inside the lock: dropped ones go to a queue that whoever holds the
-lock empties.
+One lock guards all state and is never held while a transfer is waited for. The graph may drop a
+saved tensor on any thread at any moment, also inside the lock: dropped ones go to a queue that
+whoever holds the lock empties.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ __all__ = ["Engine"]
 _log = logging.getLogger("ssdtrain")
 _T = TypeVar("_T")
 
-# Stores looked at per call: one that never ends must not hide those behind it, nor cost more than it holds.
+# Stores looked at per call: one that never ends must not hide those behind it, nor cost more than
+# it holds.
 _SETTLE_WINDOW = 16
 
 
@@ -116,7 +117,7 @@ class Engine:
         return None
 
     def _group_of(self, storage: torch.UntypedStorage, version: int, span: ByteRange) -> Group:
-        """The group with these bytes: one that covers them, or a new one that takes over what it overlaps."""
+        """The group with these bytes: one that covers them, or a new one that absorbs others."""
         overlapped = []
         for group in self._table.of(storage):
             if group.matches(storage, version) and group.span.overlaps(span):
@@ -183,8 +184,8 @@ class Engine:
             group = saved.claim.group.resolve()
             if group.state is State.RELEASED:
                 raise RuntimeError(
-                    "ssdtrain: the offloader was closed before this backward pass; call close() after the"
-                    " last backward"
+                    "ssdtrain: the offloader was closed before this backward pass; call close()"
+                    " after the last backward"
                 )
             found = group.alive()
             self._count(group)
@@ -435,8 +436,9 @@ def _verify(group: Group, storage: torch.UntypedStorage, what: str) -> None:
     expected = group.checksum
     if expected is not None and not torch.equal(found, expected):
         raise Error(
-            f"ssdtrain: saved tensor {what} came back changed: {group.nbytes} bytes have the checksum"
-            f" {found.item():#x}, stored was {expected.item():#x}; gradients from it would be wrong"
+            f"ssdtrain: saved tensor {what} came back changed: {group.nbytes} bytes have the"
+            f" checksum {found.item():#x}, stored was {expected.item():#x}; gradients from it"
+            " would be wrong"
         )
 
 

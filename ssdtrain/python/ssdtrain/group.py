@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An alias group: one byte range of one storage at one version, however many saved tensors lie in it.
+"""An alias group: one byte range of one storage at one version, for all saved tensors in it.
 
-A group only holds state; :mod:`ssdtrain.engine` moves it from one state to the next, under its lock.
+A group only holds state; :mod:`ssdtrain.engine` moves it from one state to the next, under its
+lock.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Group:
     def alive(self) -> tuple[torch.UntypedStorage, int] | None:
         """A storage with the bytes, and the position in the original of its first byte.
 
-        The original if anything keeps it alive (*forwarding*), else a loaded copy that is still alive.
+        The original if anything keeps it alive (*forwarding*), else a loaded copy that is still
+        alive.
         """
         if self.state in (State.KEPT, State.STORING) and self.held is not None:
             return self.held, 0

@@ -26,7 +26,8 @@ PathLike = str | os.PathLike[str]
 class Offloader:
     """Moves the tensors that autograd saves for backward to host memory and disk, and back in time.
 
-    Use it around the forward pass, step after step; ``loss.backward()`` may stand inside or outside::
+    Use it around the forward pass, step after step; ``loss.backward()`` may stand inside or
+    outside::
 
         off = ssdtrain.Offloader(spill="/nvme/spill")
         for batch in batches:
@@ -34,8 +35,8 @@ class Offloader:
                 loss = model(batch)
             loss.backward()
 
-    Gradients are those of plain training to the last bit. GPU tensors go to pinned host memory first and
-    to disk when that is full; CPU tensors go to disk.
+    Gradients are those of plain training to the last bit. GPU tensors go to pinned host memory
+    first and to disk when that is full; CPU tensors go to disk.
 
     Parameters
     ----------
@@ -95,8 +96,8 @@ class Offloader:
         ):
             if value is not None:
                 raise UnsupportedError(
-                    f"{name}= steers the planner, which this release does not have; leave it out and"
-                    " bound the tiers with host= and ssd="
+                    f"{name}= steers the planner, which this release does not have; leave it out"
+                    " and bound the tiers with host= and ssd="
                 )
         tiers: list[Tier] = []
         if _size("host", host) > 0:
@@ -177,8 +178,8 @@ class Offloader:
         Returns
         -------
         dict
-            ``"bytes"``: ``host``, ``disk``, ``recompute`` and ``kept`` bytes, each stored range counted
-            once; what something else keeps alive counts as nothing. ``"kept_by_reason"``,
+            ``"bytes"``: ``host``, ``disk``, ``recompute`` and ``kept`` bytes, each stored range
+            counted once; what something else keeps alive counts as nothing. ``"kept_by_reason"``,
             ``"saved_tensors"``, ``"shared_tensors"`` (needed no copy of their own),
             ``"forwarded_bytes"``, ``"loaded_bytes"``, ``"waits"``, ``"wait_seconds"``,
             ``"live_bytes"`` (by state, now), ``"faults"`` (texts), ``"tiers"`` (budgets and use),
@@ -192,7 +193,7 @@ class Offloader:
         }
 
     def close(self) -> None:
-        """End what is on its way and give all memory and disk space back. Call it after the last backward."""
+        """End what is on its way and give everything back. Call it after the last backward."""
         self._engine.close()
 
 

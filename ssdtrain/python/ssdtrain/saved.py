@@ -22,7 +22,8 @@ __all__ = ["KeptTensor", "MovedTensor"]
 class KeptTensor:
     """A tensor that stays where it is.
 
-    It holds a detached alias: with the tensor itself, a node that saves its own output would own itself.
+    It holds a detached alias: with the tensor itself, a node that saves its own output would own
+    itself.
     """
 
     __slots__ = ("_alias", "_version")
@@ -91,7 +92,8 @@ class MovedTensor:
 
 def _changed_in_place(tensor: str, version: int, expected: int) -> RuntimeError:
     return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace operation:"
-        f" {tensor} is at version {version}; expected version {expected} instead (saved under"
-        " ssdtrain.Offloader; clone it before the change, or use the out-of-place operation)"
+        "one of the variables needed for gradient computation has been modified by an inplace"
+        f" operation: {tensor} is at version {version}; expected version {expected} instead"
+        " (saved under ssdtrain.Offloader; clone it before the change, or use the"
+        " out-of-place operation)"
     )

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identity of saved tensors: which bytes of which storage, at which version; not where they are stored.
+"""Identity of saved tensors: which bytes of which storage, at which version.
 
-A data pointer is no identity (the allocator reuses it), nor is a Python object (autograd wraps one tensor
-in many). A storage is: while a weak reference to it is held its address cannot be given to another one.
+A data pointer is no identity (the allocator reuses it), nor is a Python object (autograd wraps one
+tensor in many). A storage is: while a weak reference to it is held its address cannot be given to
+another one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = ["ByteRange", "Layout", "VersionWatch", "WeakStorage", "byte_range", "bytes_of"]
 
-# Every element size divides it, so a range that starts at a multiple holds whole elements of every view.
+# Every element size divides it, so a range that starts at a multiple holds whole elements of every
+# view.
 ALIGNMENT = 16
 
 
@@ -23,19 +24,20 @@ class WeakStorage:
     """A reference to a storage that does not keep its bytes alive."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._weak = StorageWeakRef(storage)
+        self._weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         self.key: int = self._weak.cdata
-        # A storage can change its memory in place (resize_, swapped data); then it is another identity.
+        # A storage can change its memory in place (resize_, swapped data); then it is another
+        # identity.
         self.pointer: int = storage.data_ptr()
         self.nbytes: int = storage.nbytes()
 
     def get(self) -> torch.UntypedStorage | None:
         """The storage, if something keeps it alive with the memory it had."""
         # No public call turns a weak reference to a storage into a storage.
-        storage = torch.UntypedStorage._new_with_weak_ptr(self.key)  # type: ignore[no-untyped-call]
+        storage = torch.UntypedStorage._new_with_weak_ptr(self.key)
         if storage is None or not self.is_same_memory(storage):
             return None
-        return cast("torch.UntypedStorage", storage)
+        return storage
 
     def is_same_memory(self, storage: torch.UntypedStorage) -> bool:
         """Whether the storage still has the memory that was seen first."""
@@ -45,8 +47,9 @@ class WeakStorage:
 class VersionWatch:
     """Follows a tensor's version counter without keeping its bytes alive.
 
-    Autograd refuses to use a saved tensor that was changed in place, but not when hooks packed it. The
-    watch is a detached alias, which shares the counter, whose memory has been swapped for an empty one.
+    Autograd refuses to use a saved tensor that was changed in place, but not when hooks packed it.
+    The watch is a detached alias, which shares the counter, whose memory has been swapped for an
+    empty one.
     """
 
     __slots__ = ("_alias", "version")
@@ -107,11 +110,15 @@ class Layout:
     def of(cls, tensor: torch.Tensor) -> Layout:
         """The layout of a strided tensor."""
         return cls(
-            tensor.dtype, tensor.device, tensor.size(), tensor.stride(), tensor.storage_offset()
+            tensor.dtype,
+            tensor.device,
+            tensor.size(),
+            tensor.stride(),
+            int(tensor.storage_offset()),
         )
 
     def on(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
-        """A tensor of this layout over a storage whose first byte was byte ``start`` of the original."""
+        """A tensor of this layout over a storage that begins at byte ``start`` of the original."""
         offset = self.offset - start // self.dtype.itemsize
         with torch.no_grad():
             tensor = torch.empty(0, dtype=self.dtype, device=self.device)
@@ -119,17 +126,17 @@ class Layout:
 
 
 def byte_range(tensor: torch.Tensor) -> ByteRange:
-    """The bytes to store for a strided tensor: those that its elements span, and where it has gaps the
-    whole storage if it spans most of that.
+    """The bytes to store for a strided tensor: those that its elements span.
 
-    Views with gaps come in sets (query, key and value of a fused projection, the halves of a gated MLP)
-    whose spans nearly coincide: one stored copy then serves the set.
+    With gaps between the elements, it is the whole storage if they span most of it.
+    Views with gaps come in sets (query, key and value of a fused projection, the halves of a gated
+    MLP) whose spans nearly coincide: one stored copy then serves the set.
     """
     itemsize = tensor.element_size()
-    last = sum((n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
-    start = tensor.storage_offset() * itemsize
+    last = sum(int(n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
+    start = int(tensor.storage_offset()) * itemsize
     stop = start + (last + 1) * itemsize
-    whole = tensor.untyped_storage().nbytes()
+    whole = int(tensor.untyped_storage().nbytes())
     has_gaps = stop - start > tensor.numel() * itemsize
     if has_gaps and 2 * (stop - start) >= whole:
         return ByteRange(0, whole)

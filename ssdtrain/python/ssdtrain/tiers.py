@@ -69,7 +69,7 @@ class Tier(Protocol):
     device_types: tuple[str, ...]
 
     def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
-        """Start to store a uint8 tensor. Raises ``MemoryError`` or ``OutOfSpaceError`` without room."""
+        """Start to store a uint8 tensor; ``BudgetError`` or ``OutOfSpaceError`` without room."""
 
     def describe(self) -> dict[str, object]:
         """Budget and use, for the report."""
@@ -128,6 +128,7 @@ class HostTier:
         self._lanes = _Lanes()
 
     def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
+        """As :meth:`Tier.put`."""
         if self._pool is None:
             self._pool = PinnedPool(self._budget)
         buffer = self._pool.allocate(data.numel())
@@ -135,10 +136,12 @@ class HostTier:
         return _HostCopy(buffer, self._lanes), Transfer(ticket, (data, buffer))
 
     def describe(self) -> dict[str, object]:
+        """As :meth:`Tier.describe`."""
         stats = {} if self._pool is None else self._pool.stats
         return {"budget": self._budget, "stats": stats}
 
     def close(self) -> None:
+        """As :meth:`Tier.close`."""
         self._lanes.close()
         if self._pool is not None:
             self._pool.close()
@@ -162,7 +165,7 @@ class _DiskCopy:
 
 
 class DiskTier:
-    """One volume over the spill directories; its files have no name, so that a crash leaves nothing."""
+    """One volume over the spill directories; nameless files, so that a crash leaves nothing."""
 
     name = "disk"
     device_types = ("cuda", "cpu")
@@ -174,6 +177,7 @@ class DiskTier:
         self._lanes = _Lanes()
 
     def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
+        """As :meth:`Tier.put`."""
         if self._volume is None:
             raise ValueError("the offloader is closed; make a new one")
         extent = self._volume.allocate(data.numel())
@@ -183,10 +187,12 @@ class DiskTier:
         return copy, Transfer(extent.write(data), data)
 
     def describe(self) -> dict[str, object]:
+        """As :meth:`Tier.describe`."""
         stats = {} if self._volume is None else self._volume.stats
         return {"budget": self._budget, "directories": self._directories, "stats": stats}
 
     def close(self) -> None:
+        """As :meth:`Tier.close`."""
         self._lanes.close()
         if self._volume is not None:
             self._volume.close()
