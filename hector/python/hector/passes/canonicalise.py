@@ -23,9 +23,9 @@ _SMALL = (Space.RELATION, Space.NODE_TYPE)
 
 
 def _gather_of_gather(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
-    inner = operands[0]
-    if op.op != "gather" or inner.op != "gather":
+    if op.op != "gather" or operands[0].op != "gather":
         return None
+    inner = operands[0]
     whole = compose(str(op.map()), str(inner.map()))
     return None if whole is None else builder.emit("gather", inner.operands[0], map=whole)
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The object that ``hector.compile`` gives: checks arguments, keeps specialisations, calls them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from hector.compiler import Built, build, rounded
+from hector.emit.torch import TorchEmitter
+from hector.execute import execute
+from hector.explain import Explanation
+from hector.forms import NAMED_FORMS, Forms
+from hector.frontend.trace import Input, Trace, fetch, trace
+from hector.graph import Graph
+from hector.ir.types import Space
+
+__all__ = ["Compiled", "compile"]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call's arguments, matched to a trace and checked."""
+
+    trace: Trace
+    graph: Graph
+    tensors: tuple[Tensor, ...]
+
+
+class Compiled:
+    """A compiled function; made by ``hector.compile``.
+
+    Attributes
+    ----------
+    function : callable
+        What was compiled; call it to run eagerly.
+    forms : Forms or None
+        None lets the cost model choose for each graph.
+    """
+
+    def __init__(self, function: Callable[..., Any], forms: Forms | None = None) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.forms = forms
+        self._signature = inspect.signature(function)
+        self._traces: list[Trace] = []
+        self._built: dict[object, Built] = {}
+        self._emitter = TorchEmitter()
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function on a graph.
+
+        Raises
+        ------
+        ValueError
+            If a node, edge, relation or node-type tensor does not have exactly that many rows, or
+            a tensor is not on the graph's device. Raised before anything is computed.
+        UnsupportedError
+            If the function uses what cannot be compiled.
+        """
+        call = self._match(args, kwargs)
+        built = self._specialise(call)
+        outputs = execute(built, call.graph.plan(), call.trace, call.tensors)
+        return outputs if call.trace.sequence else outputs[0]
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What a call with these arguments runs, and why; runs nothing.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            As for a call. Gradients are planned for tensors that require them.
+
+        Returns
+        -------
+        Explanation
+            Prints the IR after each pass, the forms with their predicted times, bytes and flops
+            of every operator, and the emitted programs.
+        """
+        call = self._match(args, kwargs)
+        return Explanation(self._specialise(call), call.graph.plan().counts)
+
+    def _match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        graphs = {id(v): v for v in bound.arguments.values() if isinstance(v, Graph)}
+        if len(graphs) != 1:
+            raise TypeError(
+                f"{self.__name__}: compiled functions take exactly one hector.Graph argument, "
+                f"not {len(graphs)}"
+            )
+        (graph,) = graphs.values()
+        for known in self._traces:
+            if known.matches(graph, bound.arguments):
+                found = known
+                break
+        else:
+            names = dict(enumerate(bound.arguments))
+            found = trace(self.function, graph, bound.args, bound.kwargs, names)
+            self._traces.append(found)
+        tensors = tuple(fetch(bound.arguments, item.path) for item in found.inputs)
+        checked = tuple(
+            _check(self.__name__, item, tensor, graph)
+            for item, tensor in zip(found.inputs, tensors, strict=True)
+        )
+        return _Call(found, graph, checked)
+
+    def _specialise(self, call: _Call) -> Built:
+        wrt = frozenset(
+            item.name
+            for item, tensor in zip(call.trace.inputs, call.tensors, strict=True)
+            if torch.is_grad_enabled() and tensor.requires_grad
+        )
+        counts = rounded(call.graph.plan().counts)
+        key = (id(call.trace), wrt, counts)
+        if key not in self._built:
+            self._built[key] = build(call.trace.function, wrt, counts, self._emitter, self.forms)
+        return self._built[key]
+
+
+def _check(name: str, item: Input, tensor: object, graph: Graph) -> Tensor:
+    assert isinstance(tensor, Tensor)
+    where = f"{name}: {'.'.join(item.path)}"
+    if tensor.device != graph.device:
+        raise ValueError(f"{where} is on {tensor.device}, the graph on {graph.device}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{where} must be dense, not {tensor.layout}")
+    space = item.type.space
+    if space is not Space.WEIGHT:
+        rows = graph.plan().counts.rows(space)
+        if tensor.shape[0] != rows:
+            raise ValueError(
+                f"{where} has {tensor.shape[0]} rows; a {space.value.replace('_', ' ')} tensor "
+                f"of this graph has exactly {rows}"
+            )
+    return tensor
+
+
+@overload
+def compile(function: Callable[..., Any], *, forms: str | Forms = ...) -> Compiled: ...
+@overload
+def compile(
+    function: None = ..., *, forms: str | Forms = ...
+) -> Callable[[Callable[..., Any]], Compiled]: ...
+
+
+def compile(
+    function: Callable[..., Any] | None = None, *, forms: str | Forms = "auto"
+) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
+    """Compile a relational model written as plain PyTorch indexing.
+
+    Parameters
+    ----------
+    function : callable
+        A function, or a method of an ``nn.Module``, with one ``Graph`` among its arguments; the
+        others are tensors, modules, numbers, strings or None. It is traced at the first call and
+        again when ranks, feature extents, dtypes or plain values change.
+    forms : "auto", "per_edge", "compact", "aggregate_first", "fold" or Forms
+        "auto" lets the cost model choose for each graph; the others fix the choice.
+
+    Returns
+    -------
+    Compiled
+        Same arguments, same results up to rounding, differentiable once.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` is not callable.
+    ValueError
+        If ``forms`` is unknown.
+
+    Notes
+    -----
+    Two calls with the same inputs give the same bits. The method is that of Hector (ASPLOS 2024):
+    an inter-operator IR, linear operator reordering and compact materialisation.
+    """
+    if isinstance(forms, str):
+        if forms != "auto" and forms not in NAMED_FORMS:
+            known = ", ".join(("auto", *NAMED_FORMS))
+            raise ValueError(f"compile: forms={forms!r} is none of {known}")
+        chosen = NAMED_FORMS.get(forms)
+    else:
+        chosen = forms
+    if function is None:
+        return lambda inner: Compiled(inner, chosen)
+    if not callable(function):
+        raise TypeError(f"compile takes a function, not a {type(function).__name__}")
+    return Compiled(function, chosen)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs built programs under autograd; translates between the user's and the plan's edge order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hector._errors import unsupported
+from hector.compiler import Built
+from hector.frontend.trace import Trace
+from hector.ir.function import Value, param_name
+from hector.ir.types import Space
+from hector.plan import Plan
+
+__all__ = ["execute"]
+
+_VIEWS = frozenset("reshape slice transpose broadcast".split())
+
+
+def _owned(result: Value, earlier: Sequence[Value]) -> bool:
+    """Whether a result is memory of its own, not of an input, the plan or another result."""
+    root = result
+    while root.op in _VIEWS:
+        root = root.operands[0]
+    return root.op not in ("param", "inverse_count") and result not in earlier
+
+
+def _to_plan(tensor: Tensor, space: Space, plan: Plan) -> Tensor:
+    return tensor.index_select(0, plan.edge_order) if space is Space.EDGE else tensor.contiguous()
+
+
+def _to_user(tensor: Tensor, space: Space, plan: Plan) -> Tensor:
+    return tensor.index_select(0, plan.edge_position) if space is Space.EDGE else tensor
+
+
+def _forward(
+    built: Built, plan: Plan, trace: Trace, tensors: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Outputs in the user's order, saved values, and the inputs as the programs take them."""
+    inputs = tuple(
+        _to_plan(tensor, item.type.space, plan)
+        for tensor, item in zip(tensors, trace.inputs, strict=True)
+    )
+    values = built.lowered.forward.results
+    results = built.forward.run(plan, inputs)
+    count = len(trace.function.results)
+    outputs = []
+    for i in range(count):
+        output = _to_user(results[i], values[i].type.space, plan)
+        alone = values[i].type.space is Space.EDGE or _owned(values[i], values[:i])
+        outputs.append(output.contiguous() if alone else output.clone())
+    return tuple(outputs), results[count:], inputs
+
+
+class _OnceOnly(torch.autograd.Function):
+    """Passes gradients on and refuses to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return tuple(grad.view_as(grad) for grad in grads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise unsupported(
+            "hector.compile: gradients of gradients are not supported; call the eager function "
+            "(compiled.function) where you need them"
+        )
+
+
+class _Program(torch.autograd.Function):
+    """A built forward program with its backward program."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, built: Built, plan: Plan, trace: Trace, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        outputs, saved, inputs = _forward(built, plan, trace, tensors)
+        backward = built.lowered.backward
+        assert backward is not None
+        at_hand = {item.name: value for item, value in zip(trace.inputs, inputs, strict=True)}
+        at_hand |= {f"saved_{i}": value for i, value in enumerate(saved)}
+        read = [param_name(param) for param in backward.params]
+        ctx.built, ctx.plan, ctx.trace = built, plan, trace
+        ctx.names = [name for name in read if name in at_hand]
+        # The user's own tensors are saved beside what is read, so that autograd notices when one
+        # is changed in place between forward and backward.
+        used = [i for i, item in enumerate(trace.inputs) if item.name in ctx.names]
+        ctx.save_for_backward(*(at_hand[name] for name in ctx.names), *(tensors[i] for i in used))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        again = torch.is_grad_enabled()
+        built, plan, trace = ctx.built, ctx.plan, ctx.trace
+        program, lowered = built.backward, built.lowered
+        assert program is not None and lowered.backward is not None
+        values = dict(zip(ctx.names, ctx.saved_tensors, strict=False))
+        with torch.no_grad():
+            for i, grad in enumerate(grads):
+                space = trace.function.results[i].type.space
+                values[f"grad_{i}"] = _to_plan(grad, space, plan)
+            args = [values[param_name(param)] for param in lowered.backward.params]
+            del values, grads
+            results = program.run(plan, args)
+        found: dict[str, Tensor] = {}
+        for name, result in zip(lowered.reached, results, strict=True):
+            space = next(item.type.space for item in trace.inputs if item.name == name)
+            found[name] = _to_user(result, space, plan)
+        if again:
+            marked = tuple(grad.detach().requires_grad_() for grad in found.values())
+            found = dict(zip(found, _OnceOnly.apply(*marked), strict=True))
+        return (None, None, None, *(found.get(item.name) for item in trace.inputs))
+
+
+def execute(
+    built: Built, plan: Plan, trace: Trace, tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Run a built program.
+
+    Parameters
+    ----------
+    built : Built
+    plan : Plan
+    trace : Trace
+    tensors : sequence of Tensor
+        In the order of ``trace.inputs``, rows checked.
+
+    Returns
+    -------
+    tuple of Tensor
+        Attached to autograd where the program was built for gradients.
+    """
+    if built.backward is None:
+        with torch.no_grad():
+            return _forward(built, plan, trace, tensors)[0]
+    outputs: tuple[Tensor, ...] = _Program.apply(built, plan, trace, *tensors)
+    return outputs

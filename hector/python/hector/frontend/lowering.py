@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded calls to IR, once every space is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hector._errors import unsupported
+from hector.frontend.record import Call
+from hector.ir.function import Builder, Function, Value
+from hector.ir.types import Space, Type
+
+__all__ = ["feature_shape", "to_ir"]
+
+
+def feature_shape(call: Call) -> tuple[int, ...]:
+    """Extents behind the rows, or all of them for a weight."""
+    return call.shape if call.var.resolve() is Space.WEIGHT else call.shape[1:]
+
+
+def _first(call: Call) -> int:
+    """Number of leading dimensions that are rows."""
+    return 0 if call.var.resolve() is Space.WEIGHT else 1
+
+
+def _axes(call: Call, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(axis - _first(call.operands[0]) for axis in axes)
+
+
+def _const(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.scalar(call.attrs["value"], call.dtype)
+
+
+def _unary(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.emit(call.attrs["op"], args[0], **call.attrs["attrs"])
+
+
+def _binary(b: Builder, call: Call, args: list[Value]) -> Value:
+    rank = len(feature_shape(call))
+    for i, arg in enumerate(args):
+        shape = arg.type.shape
+        if arg.type.space is Space.WEIGHT and len(shape) > rank:
+            args[i] = b.reshape(arg, shape[len(shape) - rank :])
+    return b.emit(call.attrs["op"], *args)
+
+
+def _gather(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.emit("gather", args[0], map=call.attrs["map"])
+
+
+def _sum(b: Builder, call: Call, args: list[Value]) -> Value:
+    total = b.emit("sum", args[0], axes=_axes(call, call.attrs["axes"]))
+    return b.reshape(total, feature_shape(call))
+
+
+def _reshape(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.reshape(args[0], feature_shape(call))
+
+
+def _permute(b: Builder, call: Call, args: list[Value]) -> Value:
+    perm = call.attrs["perm"][_first(call) :]
+    return b.emit("transpose", args[0], perm=tuple(axis - _first(call) for axis in perm))
+
+
+def _slice(b: Builder, call: Call, args: list[Value]) -> Value:
+    (axis,) = _axes(call, (call.attrs["axis"],))
+    return b.emit("slice", args[0], axis=axis, start=call.attrs["start"], stop=call.attrs["stop"])
+
+
+def _concat(b: Builder, call: Call, args: list[Value]) -> Value:
+    (axis,) = _axes(call, (call.attrs["axis"],))
+    return b.emit("concat", *args, axis=axis)
+
+
+def _matmul(b: Builder, call: Call, args: list[Value]) -> Value:
+    x, w = args
+    if len(w.type.shape) == 1:
+        w = b.reshape(w, (*w.type.shape, 1))
+    if x.type.space is Space.WEIGHT and len(x.type.shape) == 1:
+        x = b.reshape(x, (1, *x.type.shape))
+    return b.reshape(b.emit("linear", x, w), feature_shape(call))
+
+
+def _linear(b: Builder, call: Call, args: list[Value]) -> Value:
+    x, w = args
+    if w.type.space is Space.WEIGHT:
+        raise unsupported(
+            f"{call.location}: hector.linear with one matrix a row, but no row index: "
+            f"index the matrices, as in W[g.rel], or use a (k, n) matrix"
+        )
+    if len(w.type.shape) == 2:
+        return b.emit("linear", x, w)
+    heads, k, n = w.type.shape
+    joined = b.reshape(b.emit("transpose", w, perm=(1, 0, 2)), (k, heads * n))
+    return b.reshape(b.emit("linear", x, joined), (heads, n))
+
+
+def _edge_softmax(b: Builder, call: Call, args: list[Value]) -> Value:
+    groups = {"dst": "edge.dst", "dst_rel": "edge.dst_pair"}
+    return b.emit("segment_softmax", args[0], map=groups[call.attrs["by"]])
+
+
+def _scale(b: Builder, value: Value, count: Value) -> Value:
+    ones = (1,) * len(value.type.shape)
+    return b.emit("mul", value, b.reshape(count, ones))
+
+
+def _aggregate(b: Builder, call: Call, args: list[Value]) -> Value:
+    (message,), reduce, dtype = args, call.attrs["reduce"], call.dtype
+    if reduce == "max":
+        return b.emit("segment_max", message, map="edge.dst")
+    if reduce == "mean_rel":
+        count = b.emit("inverse_count", map="edge.dst_pair", dtype=dtype)
+        message = _scale(b, message, b.emit("gather", count, map="edge.dst_pair"))
+    total = b.emit("segment_sum", message, map="edge.dst")
+    if reduce == "mean":
+        return _scale(b, total, b.emit("inverse_count", map="edge.dst", dtype=dtype))
+    return total
+
+
+_TABLE: dict[str, Callable[[Builder, Call, list[Value]], Value]] = {
+    "const": _const,
+    "unary": _unary,
+    "binary": _binary,
+    "gather": _gather,
+    "sum": _sum,
+    "reshape": _reshape,
+    "permute": _permute,
+    "slice": _slice,
+    "concat": _concat,
+    "matmul": _matmul,
+    "linear": _linear,
+    "edge_softmax": _edge_softmax,
+    "aggregate": _aggregate,
+}
+
+
+def to_ir(name: str, calls: Sequence[Call], results: Sequence[Call]) -> Function:
+    """Build the IR of a record.
+
+    Parameters
+    ----------
+    name : str
+        Name of the function.
+    calls : sequence of Call
+        In program order; inputs have kind ``input`` and attribute ``name``.
+    results : sequence of Call
+
+    Returns
+    -------
+    Function
+
+    Raises
+    ------
+    ValueError
+        If an operator does not fit its operands; the message starts with the source line.
+    """
+    builder = Builder(name)
+    values: dict[Call, Value] = {}
+    for call in calls:
+        builder.location = call.location
+        if call.kind == "input":
+            type_ = Type(call.var.resolve(), feature_shape(call), call.dtype)
+            values[call] = builder.param(call.attrs["name"], type_)
+            continue
+        try:
+            values[call] = _TABLE[call.kind](builder, call, [values[x] for x in call.operands])
+        except ValueError as error:
+            raise ValueError(f"{call.location}: {error}") from error
+    return builder.finish(values[result] for result in results)

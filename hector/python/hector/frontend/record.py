@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a traced function: what was called on which symbol, and which spaces must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hector._errors import unsupported
+from hector.frontend.location import user_location
+from hector.ir.types import Space
+from hector.plan import Counts
+
+__all__ = ["DTYPES", "Call", "Recorder", "SpaceVar"]
+
+DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+class SpaceVar:
+    """The space of a recorded tensor, perhaps not yet known; variables that agree are joined."""
+
+    def __init__(self, space: Space | None = None) -> None:
+        self._parent: SpaceVar | None = None
+        self._space = space
+
+    def root(self) -> SpaceVar:
+        """The variable that stands for all joined with this one."""
+        return self if self._parent is None else self._parent.root()
+
+    @property
+    def space(self) -> Space | None:
+        """The space, or None while nothing has decided it."""
+        return self.root()._space
+
+    def join(self, other: SpaceVar) -> bool:
+        """Make both one; False where they are known to differ."""
+        a, b = self.root(), other.root()
+        if a is b:
+            return True
+        if a._space is not None and b._space is not None and a._space is not b._space:
+            return False
+        b._space = a._space if b._space is None else b._space
+        a._parent = b
+        return True
+
+    def resolve(self) -> Space:
+        """The space; a tensor that no row index ever touched is a weight."""
+        return Space.WEIGHT if self.space is None else self.space
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One recorded operation.
+
+    Attributes
+    ----------
+    kind : str
+        Key of the table in lowering.
+    operands : tuple of Call
+    attrs : mapping
+        Axes count the whole tensor's dimensions, rows included.
+    shape : tuple of int
+        Of the whole tensor, on the graph that was traced with.
+    var : SpaceVar
+    dtype : str
+    location : str
+    """
+
+    kind: str
+    operands: tuple[Call, ...]
+    attrs: Mapping[str, Any]
+    shape: tuple[int, ...]
+    var: SpaceVar
+    dtype: str
+    location: str
+
+
+class Recorder:
+    """Collects calls and their constraints during one trace.
+
+    Parameters
+    ----------
+    counts : Counts
+        Of the graph that is traced with; row counts are checked against it.
+    """
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self.calls: list[Call] = []
+
+    def call(
+        self,
+        kind: str,
+        operands: tuple[Call, ...],
+        shape: tuple[int, ...],
+        var: SpaceVar,
+        dtype: str | None = None,
+        **attrs: Any,
+    ) -> Call:
+        """Record an operation; the dtype is that of the operands unless given."""
+        if dtype is None:
+            dtypes = {operand.dtype for operand in operands if operand.kind != "const"}
+            if len(dtypes) != 1:
+                raise TypeError(
+                    f"{user_location()}: operands of different dtypes ({', '.join(sorted(dtypes))})"
+                    f" in hector.compile; convert them before the call"
+                )
+            (dtype,) = dtypes
+        call = Call(kind, operands, attrs, shape, var, dtype, user_location())
+        self.calls.append(call)
+        return call
+
+    def const(self, number: float, dtype: str) -> Call:
+        """Record a Python number."""
+        return self.call("const", (), (), SpaceVar(Space.WEIGHT), dtype, value=float(number))
+
+    def require(self, call: Call, space: Space, reason: str) -> None:
+        """State that a tensor's rows are the members of a space (or that it has no rows)."""
+        if not call.var.join(SpaceVar(space)):
+            has = call.var.resolve().value
+            raise ValueError(
+                f"{user_location()}: {reason} needs a {space.value} tensor, but this is a {has} "
+                f"tensor (from {call.location})"
+            )
+        if space is not Space.WEIGHT:
+            rows = self.counts.rows(space)
+            if not call.shape or call.shape[0] != rows:
+                raise ValueError(
+                    f"{user_location()}: {reason} needs a tensor of exactly {rows} rows (one for "
+                    f"each {space.value.replace('_', ' ')}), not of shape {call.shape}"
+                )
+
+    def join(self, a: Call, b: Call, reason: str) -> SpaceVar:
+        """State that two tensors of equal row count have rows of the same space."""
+        if not a.var.join(b.var):
+            raise ValueError(
+                f"{user_location()}: {reason} of a {a.var.resolve().value} tensor and a "
+                f"{b.var.resolve().value} tensor; index the node or relation tensor by g.src, "
+                f"g.dst or g.rel first, so that both have one row an edge"
+            )
+        return a.var
+
+    def refuse(self, what: str, remedy: str) -> Exception:
+        """An UnsupportedError at the user's line."""
+        return unsupported(
+            f"{user_location()}: {what} is not supported inside hector.compile; {remedy}"
+        )

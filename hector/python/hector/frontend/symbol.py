@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands for a tensor while a function is traced; the operators are in operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from hector.frontend import operators
+from hector.frontend.record import Call, Recorder
+
+__all__ = ["RowCount", "Symbol"]
+
+
+class RowCount:
+    """The number of rows of a traced tensor; differs between graphs, so it is no number here."""
+
+    def __init__(self, recorder: Recorder, value: int) -> None:
+        self._recorder = recorder
+        self.value = value
+
+    def _refuse(self, *args: object) -> NoReturn:
+        raise self._recorder.refuse(
+            "computing with a number of rows (.shape[0], g.num_nodes, ..)",
+            "it changes from graph to graph: use hector.aggregate(reduce='mean'), a weight's "
+            "last extents, or pass the number as an argument",
+        )
+
+    __int__ = __index__ = __float__ = __bool__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+
+
+class Symbol:
+    """A tensor under trace: records what is done to it.
+
+    Parameters
+    ----------
+    recorder : Recorder
+    call : Call
+    """
+
+    def __init__(self, recorder: Recorder, call: Call) -> None:
+        self._recorder = recorder
+        self._call = call
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents; the first is a ``RowCount``, unless the tensor is known to have no rows."""
+        shape = self._call.shape
+        if not shape:
+            return ()
+        return (RowCount(self._recorder, shape[0]), *shape[1:])
+
+    def size(self, dim: int | None = None) -> Any:
+        """As ``Tensor.size``."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """Number of dimensions, rows included."""
+        return len(self._call.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, rows included."""
+        return self.dim()
+
+    @property
+    def T(self) -> Symbol:
+        """Transpose of a matrix."""
+        return self._apply("t")
+
+    @property
+    def mT(self) -> Symbol:
+        """Last two dimensions exchanged."""
+        return self._apply("transpose", -2, -1)
+
+    def _apply(self, name: str, *args: Any, **kwargs: Any) -> Symbol:
+        return run(self._recorder, name, (self, *args), kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in operators.HANDLERS:
+            raise self._recorder.refuse(f"Tensor.{name}", operators.SUPPORTED)
+
+        def method(*args: Any, **kwargs: Any) -> Symbol:
+            return self._apply(name, *args, **kwargs)
+
+        return method
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        recorder = _find(args, kwargs or {})
+        name = operators.FUNCTIONS.get(func)
+        if name is None:
+            shown = getattr(func, "__qualname__", None) or getattr(func, "__name__", str(func))
+            raise recorder.refuse(shown, operators.SUPPORTED)
+        return run(recorder, name, args, kwargs or {})
+
+    def __getitem__(self, key: Any) -> Symbol:
+        return self._apply("getitem", key)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        raise self._recorder.refuse("assignment to elements", "build a new tensor instead")
+
+    def __bool__(self) -> NoReturn:
+        raise self._recorder.refuse(
+            "a branch or a loop on a tensor's value", "the program must not depend on the data"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise self._recorder.refuse("a loop over rows", "write the step for all rows at once")
+
+    def __len__(self) -> NoReturn:
+        raise self._recorder.refuse("len() of a tensor", "row counts change from graph to graph")
+
+    def __neg__(self) -> Symbol:
+        return self._apply("neg")
+
+    def __repr__(self) -> str:
+        return f"Symbol(shape={self._call.shape}, dtype={self._call.dtype})"
+
+
+def _operator(name: str, swapped: bool = False) -> Callable[[Symbol, Any], Symbol]:
+    def method(self: Symbol, other: Any) -> Symbol:
+        pair = (other, self) if swapped else (self, other)
+        return run(self._recorder, name, pair, {})
+
+    return method
+
+
+for _python, _name in (
+    ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("matmul", "matmul"),
+    ("pow", "pow"),
+):  # fmt: skip
+    setattr(Symbol, f"__{_python}__", _operator(_name))
+    setattr(Symbol, f"__r{_python}__", _operator(_name, swapped=True))
+for _python in "lt le gt ge eq ne iadd isub imul itruediv floordiv mod and or".split():
+    setattr(Symbol, f"__{_python}__", _operator(f"__{_python}__"))
+Symbol.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+def _find(args: object, kwargs: object) -> Recorder:
+    stack = [args, kwargs]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Symbol):
+            return item._recorder
+        if isinstance(item, tuple | list):
+            stack.extend(item)
+        elif isinstance(item, dict):
+            stack.extend(item.values())
+        elif hasattr(item, "recorder"):
+            found: Recorder = item.recorder
+            return found
+    raise TypeError("no traced tensor among the arguments")
+
+
+def _unwrap(recorder: Recorder, value: Any) -> Any:
+    if isinstance(value, Symbol):
+        if value._recorder is not recorder:
+            raise ValueError("a tensor of another trace was kept and used in this one")
+        return value._call
+    if isinstance(value, Tensor):
+        raise recorder.refuse(
+            "a tensor that is neither an argument nor a module's attribute",
+            "pass it to the function as an argument",
+        )
+    if isinstance(value, tuple | list):
+        return tuple(_unwrap(recorder, item) for item in value)
+    return value
+
+
+def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
+    """Record the operation of this name on symbols."""
+    if name not in operators.HANDLERS:
+        raise recorder.refuse(f"the operator {name}", operators.SUPPORTED)
+    handler = operators.HANDLERS[name]
+    inner = {key: _unwrap(recorder, value) for key, value in kwargs.items()}
+    try:
+        call = handler(recorder, *(_unwrap(recorder, arg) for arg in args), **inner)
+    except TypeError as error:
+        if "argument" not in str(error) or ".py:" in str(error):
+            raise
+        text = str(error).split("() ", 1)[-1]
+        raise recorder.refuse(f"this form of {name} ({text})", operators.SUPPORTED) from error
+    return Symbol(recorder, call)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces a function once and says for which later calls the trace holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hector.frontend.graph import TracedGraph, TracedModule
+from hector.frontend.lowering import feature_shape, to_ir
+from hector.frontend.record import DTYPES, Call, Recorder, SpaceVar
+from hector.frontend.symbol import Symbol
+from hector.graph import Graph
+from hector.ir.function import Function
+from hector.ir.types import Space, Type
+
+__all__ = ["Input", "Trace", "fetch", "trace"]
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor that the traced program reads.
+
+    Attributes
+    ----------
+    name : str
+        Parameter name in the IR.
+    path : tuple of str
+        Argument name, then attributes of modules.
+    type : Type
+    """
+
+    name: str
+    path: Path
+    type: Type
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced function with the conditions under which it may be used again.
+
+    Attributes
+    ----------
+    function : Function
+    inputs : tuple of Input
+        In parameter order.
+    guards : tuple of (path, value)
+        Plain values that the program was specialised to.
+    degenerate : tuple of bool
+        Which spaces had exactly one row, where broadcasting and rows look alike.
+    sequence : bool
+        Whether the user's function returned a tuple.
+    """
+
+    function: Function
+    inputs: tuple[Input, ...]
+    guards: tuple[tuple[Path, object], ...]
+    degenerate: tuple[bool, ...]
+    sequence: bool
+
+    def matches(self, graph: Graph, arguments: Mapping[str, object]) -> bool:
+        """Whether a call's arguments are of the kind that was traced; rows are not compared."""
+        if self.degenerate != degenerate(graph):
+            return False
+        for path, expected in self.guards:
+            value = fetch(arguments, path)
+            if type(value) is not type(expected) or value != expected:
+                return False
+        return all(_fits(fetch(arguments, x.path), x.type) for x in self.inputs)
+
+
+def _fits(value: object, type_: Type) -> bool:
+    if not isinstance(value, Tensor) or DTYPES.get(value.dtype) != type_.dtype:
+        return False
+    shape = tuple(value.shape)
+    if type_.space is Space.WEIGHT:
+        return shape == type_.shape
+    return len(shape) == len(type_.shape) + 1 and shape[1:] == type_.shape
+
+
+def degenerate(graph: Graph) -> tuple[bool, ...]:
+    """Which of the graph's counts are one, and whether nodes have types."""
+    counts = (graph.num_nodes, graph.num_edges, graph.num_relations, graph.num_node_types)
+    return (*(count == 1 for count in counts), graph.has_node_types)
+
+
+def fetch(arguments: Mapping[str, object], path: Path) -> object:
+    """The value at a path; None where an attribute is gone."""
+    value = arguments[path[0]]
+    for name in path[1:]:
+        value = getattr(value, name, None)
+    return value
+
+
+class _Tracer:
+    """Turns arguments into symbols and keeps inputs and guards."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.recorder = Recorder(graph.plan().counts)
+        self.graph = graph
+        self.inputs: dict[Path, Call] = {}
+        self.guards: dict[Path, object] = {}
+
+    def lift(self, path: Path, tensor: Tensor) -> Symbol:
+        """The symbol of a tensor, the same for every use of its path."""
+        if path not in self.inputs:
+            if tensor.dtype not in DTYPES:
+                raise TypeError(
+                    f"{'.'.join(path)} is {tensor.dtype}; compiled functions take "
+                    f"{', '.join(map(str, DTYPES))} (index tensors belong to the Graph)"
+                )
+            name = re.sub(r"\W", "_", ".".join(path).removeprefix("self."))
+            taken = {call.attrs["name"] for call in self.inputs.values()}
+            while name in taken or name.startswith(("grad_", "saved_")):
+                name = "in_" + name
+            self.inputs[path] = self.recorder.call(
+                "input", (), tuple(tensor.shape), SpaceVar(), DTYPES[tensor.dtype], name=name
+            )
+        return Symbol(self.recorder, self.inputs[path])
+
+    def guard(self, path: Path, value: object) -> None:
+        """Note a plain value that the trace depends on."""
+        self.guards[path] = value
+
+    def argument(self, name: str, value: object) -> object:
+        """What stands for one argument of the call."""
+        if value is self.graph:
+            return TracedGraph(self.recorder, self.graph)
+        if isinstance(value, Tensor):
+            return self.lift((name,), value)
+        if isinstance(value, nn.Module):
+            self.guard((name, "__class__"), type(value))
+            return TracedModule(self.recorder, value, (name,), self.lift, self.guard)
+        if value is None or isinstance(value, bool | int | float | str | torch.dtype):
+            self.guard((name,), value)
+            return value
+        raise TypeError(
+            f"argument {name} is a {type(value).__name__}; compiled functions take one Graph, "
+            f"tensors, modules, numbers, strings and None"
+        )
+
+
+def trace(
+    function: Callable[..., Any], graph: Graph, args: tuple[object, ...],
+    kwargs: Mapping[str, object], names: Mapping[int, str],
+) -> Trace:  # fmt: skip
+    """Record a function on symbols.
+
+    Parameters
+    ----------
+    function : callable
+        The user's function.
+    graph : Graph
+        The one graph among the arguments.
+    args, kwargs
+        As bound for the call.
+    names : mapping of int to str
+        Parameter name of each positional argument.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    UnsupportedError
+        For anything that cannot be compiled; names the source line, the operator and the remedy.
+    ValueError, TypeError, IndexError
+        For what would fail eagerly too, or for tensors with the wrong number of rows.
+    """
+    tracer = _Tracer(graph)
+    positional = [tracer.argument(names[i], value) for i, value in enumerate(args)]
+    keyword = {name: tracer.argument(name, value) for name, value in kwargs.items()}
+    returned = function(*positional, **keyword)
+    sequence = isinstance(returned, tuple | list)
+    results = tuple(returned) if sequence else (returned,)
+    for result in results:
+        if not isinstance(result, Symbol):
+            raise TypeError(
+                f"{function.__name__} returned a {type(result).__name__}; compiled functions "
+                f"return a tensor, or a tuple of tensors, computed from their arguments"
+            )
+    calls = tracer.recorder.calls
+    name = re.sub(r"\W", "_", function.__name__)
+    traced = to_ir(name if name.isidentifier() else "function", calls, [r._call for r in results])
+    inputs = tuple(
+        Input(call.attrs["name"], path, Type(call.var.resolve(), feature_shape(call), call.dtype))
+        for path, call in tracer.inputs.items()
+    )
+    return Trace(
+        traced, inputs, tuple(tracer.guards.items()), degenerate(graph), sequence
+    )
