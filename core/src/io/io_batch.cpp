@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/io_batch.hpp"
+
+#include "io/backend.hpp"
+#include "io/cut.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace datapath {
+
+namespace {
+
+/// Attempts in a row that may move nothing (EINTR, EAGAIN) before it counts as an error.
+constexpr std::uint16_t stall_limit = 10000;
+/// After this many EAGAIN the thread sleeps a little before the next attempt.
+constexpr std::uint16_t stall_patience = 16;
+
+std::string_view remedy(int os_errno)
+{
+  switch (os_errno) {
+    case ENOSPC:
+      return "the drive is full: free space on it or use another directory";
+    case EDQUOT:
+      return "the quota is used up: raise it, free space or use another directory";
+    case EFBIG:
+      return "the file would pass the size limit of the process (ulimit -f) or of the file system";
+    case EIO:
+      return "the drive or its connection failed: see the kernel's log";
+    case EFAULT:
+      return "the memory is not mapped, or belongs to a device (only the cufile backend takes that)";
+    default:
+      return {};
+  }
+}
+
+void submit_one(IoPiece& piece)
+{
+  IoList list;
+  list.push_back(piece);
+  piece.backend->submit(list);
+}
+
+}  // namespace
+
+Ref<Ticket> IoBatch::start(std::unique_ptr<IoBatch> batch,
+                           Owner owner,
+                           Ref<Engine> engine,
+                           Inflight::Token engine_token,
+                           Ref<IoSubject> subject,
+                           Inflight::Token subject_token)
+{
+  batch->owner_         = std::move(owner);
+  batch->engine_        = std::move(engine);
+  batch->engine_token_  = engine_token;
+  batch->subject_       = std::move(subject);
+  batch->subject_token_ = subject_token;
+  auto ticket           = batch->ticket_;
+  if (batch->pieces_.empty()) {
+    batch.release()->finish();
+    return ticket;
+  }
+
+  std::vector<std::pair<Backend*, IoList>> lists;
+  for (auto& piece : batch->pieces_) {
+    piece.batch = batch.get();
+    auto found  = std::find_if(
+      lists.begin(), lists.end(), [&](auto const& list) { return list.first == piece.backend; });
+    if (found == lists.end()) { found = lists.insert(lists.end(), {piece.backend, IoList{}}); }
+    found->second.push_back(piece);
+  }
+  batch->left_.store(batch->pieces_.size(), std::memory_order_relaxed);
+  // From here on the I/O threads own it; it may be gone after the last submit.
+  (void)batch.release();
+  for (auto& [backend, list] : lists) { backend->submit(list); }
+  return ticket;
+}
+
+void attempt_ended(IoPiece& piece, std::int64_t result) noexcept
+{
+  auto& batch         = *piece.batch;
+  piece.attempt_limit = 0;
+  if (result > 0) {
+    batch.advance(piece, static_cast<std::uint64_t>(result));
+  } else if (result == -EINTR || result == -EAGAIN) {
+    batch.stalled(piece, static_cast<int>(-result));
+  } else if (result < 0) {
+    if (result == -EINVAL && piece.direct) {
+      // The alignment was as asked for: this file system does not really serve direct I/O here.
+      piece.file->refuse_direct();
+      piece.direct = false;
+      submit_one(piece);
+    } else {
+      batch.failed(piece, static_cast<int>(-result));
+    }
+  } else if (batch.op_ == IoOp::write) {
+    batch.stalled(piece, EIO);
+  } else if (batch.whole_) {
+    batch.failed(piece,
+                 ErrorInfo{DP_ERR_IO,
+                           "reading: '" + piece.file->path + "' ends at byte " +
+                             std::to_string(piece.offset) + ", " + std::to_string(piece.nbytes) +
+                             " bytes before the end of what was written: somebody truncated it",
+                           piece.file->path,
+                           static_cast<std::int64_t>(piece.offset),
+                           EIO,
+                           0});
+  } else {
+    batch.piece_ended();
+  }
+}
+
+void IoBatch::advance(IoPiece& piece, std::uint64_t nbytes) noexcept
+{
+  moved_.fetch_add(nbytes, std::memory_order_relaxed);
+  if (nbytes >= piece.nbytes) { return piece_ended(); }
+  piece.pointer += nbytes;
+  piece.offset += nbytes;
+  piece.nbytes -= nbytes;
+  piece.stalls = 0;
+  piece.direct = piece.direct && fits_direct(piece);
+  submit_one(piece);
+}
+
+void IoBatch::stalled(IoPiece& piece, int os_errno) noexcept
+{
+  if (++piece.stalls >= stall_limit) { return failed(piece, os_errno); }
+  if (os_errno != EINTR && piece.stalls > stall_patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  submit_one(piece);
+}
+
+void IoBatch::failed(IoPiece const& piece, int os_errno) noexcept
+{
+  failed(piece,
+         system_error(os_errno,
+                      op_ == IoOp::read ? "reading" : "writing",
+                      piece.file->path,
+                      static_cast<std::int64_t>(piece.offset),
+                      remedy(os_errno)));
+}
+
+void IoBatch::failed(IoPiece const&, ErrorInfo error) noexcept
+{
+  if (!has_failed_.exchange(true, std::memory_order_relaxed)) { error_ = std::move(error); }
+  piece_ended();
+}
+
+void IoBatch::piece_ended() noexcept
+{
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) { finish(); }
+}
+
+void IoBatch::finish() noexcept
+{
+  auto const moved = moved_.load(std::memory_order_relaxed);
+  // Whoever sees the ticket's end may rely on it: the memory is given back, a freed extent's bytes too.
+  owner_.release();
+  subject_->settled(op_, moved);
+  if (has_failed_.load(std::memory_order_relaxed)) {
+    ticket_->fail(std::move(error_));
+  } else {
+    ticket_->complete(moved);
+  }
+  // Whoever sees a closed file or engine may rely on it: every ticket has ended.
+  subject_->left(subject_token_);
+  engine_->leave(engine_token_);
+  delete this;
+}
+
+}  // namespace datapath

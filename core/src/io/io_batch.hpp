@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// What one call asks for: its pieces, its ticket, and what must live until the last piece has ended.
+#pragma once
+
+#include "io/engine.hpp"
+#include "io/inflight.hpp"
+#include "io/io_piece.hpp"
+#include "support/owner.hpp"
+#include "support/ticket.hpp"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace datapath {
+
+/// The file or extent that a batch belongs to; the batch holds a reference to it.
+class IoSubject : public RefCounted {
+ public:
+  /// No piece touches memory or file any more; the ticket is still pending.
+  virtual void settled(IoOp op, std::uint64_t nbytes) noexcept = 0;
+  /// The ticket has ended.
+  virtual void left(Inflight::Token token) noexcept = 0;
+};
+
+class IoBatch {
+ public:
+  /// `whole`: a read that ends early is an error.
+  IoBatch(IoOp op, bool whole) : op_{op}, whole_{whole}, ticket_{make_ref<Ticket>()} {}
+
+  /// To be filled before `start`.
+  [[nodiscard]] std::vector<IoPiece>& pieces() noexcept { return pieces_; }
+  [[nodiscard]] IoOp op() const noexcept { return op_; }
+
+  /// Submits the pieces; the batch deletes itself at its end. `engine_token` and `subject_token` are what
+  /// was entered for it.
+  static Ref<Ticket> start(std::unique_ptr<IoBatch> batch,
+                           Owner owner,
+                           Ref<Engine> engine,
+                           Inflight::Token engine_token,
+                           Ref<IoSubject> subject,
+                           Inflight::Token subject_token);
+
+ private:
+  friend void attempt_ended(IoPiece& piece, std::int64_t result) noexcept;
+
+  void advance(IoPiece& piece, std::uint64_t nbytes) noexcept;
+  void stalled(IoPiece& piece, int os_errno) noexcept;
+  void failed(IoPiece const& piece, ErrorInfo error) noexcept;
+  void failed(IoPiece const& piece, int os_errno) noexcept;
+  void piece_ended() noexcept;
+  void finish() noexcept;
+
+  IoOp op_;
+  bool whole_;
+  std::atomic<bool> has_failed_{false};
+  std::atomic<std::size_t> left_{0};
+  std::atomic<std::uint64_t> moved_{0};
+  ErrorInfo error_;
+  std::vector<IoPiece> pieces_;
+  Ref<Ticket> ticket_;
+  Owner owner_;
+  Ref<Engine> engine_;
+  Ref<IoSubject> subject_;
+  Inflight::Token engine_token_{0};
+  Inflight::Token subject_token_{0};
+};
+
+}  // namespace datapath
