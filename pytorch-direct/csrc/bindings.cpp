@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings.hpp"
+
+PYBIND11_MODULE(_native, module)
+{
+  module.doc() =
+    "Kernels of pytorch_direct over addresses; private, without any check of arguments.";
+  pytorch_direct::bind_cpu(module);
+  pytorch_direct::bind_dlpack(module);
+#if PYTORCH_DIRECT_HAVE_CUDA
+  module.attr("has_cuda") = true;
+  pytorch_direct::bind_cuda(module);
+#else
+  module.attr("has_cuda") = false;
+#endif
+}
