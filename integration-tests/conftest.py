@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / "data"), str(HERE.parent / "docs" / "examples")]
+sys.path[:0] = [str(HERE), str(HERE / "data"), str(HERE.parent / "docs" / "examples")]
 
 import debian_graph  # noqa: E402
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import relational_gnn
 import torch
 from activation_memory import LiveBytes, peak_bytes
 from neighbor_sampling import Block, Sampler
+from small_graph import small_graph
 from stdlib_corpus import Corpus
 from torch.profiler import ProfilerActivity, profile
 
@@ -23,35 +23,6 @@ TINY_LM = language_model.Settings(
     layers=2, width=32, heads=2, length=32, batch_size=2, steps=4, min_bytes=1024
 )
 TINY_GNN = relational_gnn.Settings(hidden=8, epochs=2, batch_size=16, fanouts=(3, 2))
-
-
-@dataclass
-class SmallGraph:
-    """A random graph that satisfies ``relational_gnn.Graph``."""
-
-    features: torch.Tensor
-    labels: torch.Tensor
-    train_mask: torch.Tensor
-    test_mask: torch.Tensor
-    edge_index: torch.Tensor
-    edge_type: torch.Tensor
-    num_nodes: int = 80
-    num_relations: int = 5
-    num_classes: int = 3
-    num_packages: int = 60
-
-
-def small_graph(seed: int = 0) -> SmallGraph:
-    generator = torch.Generator().manual_seed(seed)
-    train = torch.rand(60, generator=generator) < 0.7
-    return SmallGraph(
-        features=torch.randn(60, 16, generator=generator),
-        labels=torch.randint(3, (60,), generator=generator),
-        train_mask=train,
-        test_mask=~train,
-        edge_index=torch.randint(80, (2, 300), generator=generator),
-        edge_type=torch.randint(5, (300,), generator=generator).sort().values,
-    )
 
 
 def test_layer_is_the_mean_of_each_relation() -> None:

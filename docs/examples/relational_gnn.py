@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from neighbor_sampling import Block, Sampler
@@ -198,6 +199,7 @@ def train(
     *,
     mode: str = "plain",
     device: torch.device | str = "cpu",
+    around_forward: Callable[[], AbstractContextManager[Any]] = nullcontext,
     on_step: Callable[[float], None] = lambda loss: None,
 ) -> tuple[RelationalGNN, History]:
     """Train from scratch and test after every epoch on the whole graph.
@@ -212,6 +214,8 @@ def train(
         "plain" or "datapath", see the module.
     device : torch.device or str
         Where to compute.
+    around_forward : callable
+        Gives a context for each forward pass of training, for example an ``ssdtrain.Offloader``.
     on_step : callable
         Called with the loss after each step.
     """
@@ -242,8 +246,10 @@ def train(
             _synchronize(device)
             history.fetch_seconds += time.perf_counter() - begin
             history.fetched_bytes += int((sample.nodes < num_packages).sum()) * width * 4
-            logits = model(x, tuple(block.to(device) for block in sample.blocks))
-            loss = functional.cross_entropy(logits, graph.labels[seeds].to(device))
+            blocks = tuple(block.to(device) for block in sample.blocks)
+            with around_forward():
+                logits = model(x, blocks)
+                loss = functional.cross_entropy(logits, graph.labels[seeds].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
