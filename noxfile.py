@@ -21,6 +21,7 @@ DIST = ROOT / "dist"
 RESULTS = ROOT / "docs" / "benchmarks" / "results"
 PACKAGES = ("core", "pytorch-direct", "hector", "ssdtrain")
 TESTS = (
+    "tools/tests",
     "core/tests/python",
     "pytorch-direct/tests",
     "hector/tests",
