@@ -98,8 +98,9 @@ def offload() -> None:
     plain = [parameter.grad for parameter in model.parameters()]
     model.zero_grad(set_to_none=True)
     with tempfile.TemporaryDirectory() as folder:
-        options = {"spill": folder, "host": 0, "ssd": "64MiB", "min_bytes": 0, "plan": "all"}
-        with ssdtrain.Offloader(**options) as offloader:
+        with ssdtrain.Offloader(
+            spill=folder, host=0, ssd="64MiB", min_bytes=0, plan="all"
+        ) as offloader:
             loss = model(batch).square().sum()
         loss.backward()
         offloader.close()
