@@ -4,6 +4,7 @@
 #pragma once
 
 #include "support/error.hpp"
+#include "support/fork.hpp"
 #include "support/ref.hpp"
 
 #include <condition_variable>
@@ -35,6 +36,8 @@ class Ticket : public RefCounted {
 
   // ---- for those who wait
 
+  /// Throws DP_ERR_FORKED: what would end the ticket runs in the parent.
+  void check_usable() const { fork_.check("the ticket"); }
   /// DP_OK, DP_PENDING or the error's status; never blocks.
   [[nodiscard]] dp_status state() const;
   [[nodiscard]] bool ended() const { return state() != DP_PENDING; }
@@ -55,6 +58,7 @@ class Ticket : public RefCounted {
   enum class Phase : std::uint8_t { open, device, ended };
   void end(std::optional<ErrorInfo> error, std::uint64_t nbytes);
 
+  ForkGuard fork_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Phase phase_{Phase::open};
