@@ -177,11 +177,13 @@ def test_report_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         torch.device("cpu"),
     )  # fmt: skip
     report["seconds"] = 3.0
+    report["lanes"] = {"read": 2.5, "write": 1.5}
     demo_report.write(report, tmp_path)
     assert json.loads((tmp_path / "report.json").read_text())["gnn"]["plain"]["losses"] == [3, 2]
     text = (tmp_path / "report.md").read_text()
     assert "80.00 %" in text
     assert "| yes |" in text
+    assert "2.50 GB/s" in text
     pictures = sorted(tmp_path.glob("*.png"))
     assert len(pictures) >= 2
     for picture in pictures:

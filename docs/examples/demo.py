@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "integration-tests" / "data")]
 
 import debian_graph  # noqa: E402
 import demo_report  # noqa: E402
+import lane_rates  # noqa: E402
 import language_model  # noqa: E402
 import relational_gnn  # noqa: E402
 import torch  # noqa: E402
@@ -136,11 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _, lm[mode] = language_model.train(
                     corpus, lm_settings, mode=mode, device=device, spill=Path(spill), on_step=bar
                 )
+        lanes = lane_rates.measure(Path(spill), device)
 
     majority = graph.majority_accuracy(graph.test_mask)
     report = demo_report.collect(
         graph, gnn_settings, gnn, majority, lm_settings, lm, checks(gnn, majority, lm), device
     )
+    report["lanes"] = lanes
     report["seconds"] = time.perf_counter() - begin
     demo_report.write(report, options.out)
     return 0 if all(check["holds"] for check in report["checks"]) else 1

@@ -76,7 +76,7 @@ def _rates(report: dict[str, Any], lanes: dict[str, float]) -> Figure:
         / 1e9
         for mode, style in _STYLES.items()
     }
-    values |= {f"activations,\n{name}": rate for name, rate in lanes.items()}
+    values |= {f"core's lane\n{name}": rate for name, rate in lanes.items()}
     _bars(figure.subplots(), values, "how fast bytes moved", "GB/s")
     return figure
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import demo_pictures
+import lane_rates
 import torch
 from activation_memory import METHOD
 from rich.console import Console
@@ -91,8 +92,8 @@ def rows(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
     for tier, size in tiers(report).items():
         table.append((f"LM activation bytes a step: {tier}", "", f"{size / MIB:.1f} MiB"))
-    for lane, rate in lanes(report).items():
-        table.append((f"LM lane {lane}", "", f"{rate:.2f} GB/s"))
+    for lane, rate in report["lanes"].items():
+        table.append((f"core's lane {lane}", "", f"{rate:.2f} GB/s"))
     return table
 
 
@@ -101,14 +102,6 @@ def tiers(report: dict[str, Any]) -> dict[str, int]:
     return {
         name: int(size)
         for name, size in report["language_model"]["datapath"]["offload"].get("bytes", {}).items()
-    }
-
-
-def lanes(report: dict[str, Any]) -> dict[str, float]:
-    """Return lane -> GB/s as ssdtrain measured them; empty if it reports none."""
-    return {
-        name: float(rate)
-        for name, rate in report["language_model"]["datapath"]["offload"].get("lanes", {}).items()
     }
 
 
@@ -132,7 +125,8 @@ def _method(report: dict[str, Any]) -> list[str]:
         "the data path `ssdtrain.Offloader` moves its activations away; losses are compared as "
         "numbers, without a tolerance."
     )
-    return [gnn, features, language_model, f"- Peak memory: {lm['memory_method']}."]
+    peak = f"- Peak memory: {lm['memory_method']}."
+    return [gnn, features, language_model, peak, f"- Rates of core's lanes: {lane_rates.METHOD}."]
 
 
 def _markdown(report: dict[str, Any], pictures: list[str]) -> str:
@@ -163,7 +157,7 @@ def _markdown(report: dict[str, Any], pictures: list[str]) -> str:
 
 def write(report: dict[str, Any], folder: Path) -> None:
     """Print the table and write report.md, report.json and the pictures into `folder`."""
-    pictures = demo_pictures.draw(report, tiers(report), lanes(report), folder)
+    pictures = demo_pictures.draw(report, tiers(report), report["lanes"], folder)
     text = json.dumps(report, indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
     (folder / "report.md").write_text(_markdown(report, pictures), encoding="utf-8")

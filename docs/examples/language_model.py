@@ -145,8 +145,16 @@ def _offloader(mode: str, spill: Path | None, device: torch.device, min_bytes: i
     # Moving CPU tensors to host memory would free nothing, so the CPU spills to disk only; on a
     # GPU the small host budget makes both tiers carry something.
     host = "48MiB" if device.type == "cuda" else 0
+    # Bytes on their way out or back still take memory: small ceilings keep the peak low on a slow
+    # drive, where the step waits instead.
     return ssdtrain.Offloader(
-        spill=str(spill), host=host, ssd="8GiB", min_bytes=min_bytes, plan="all"
+        spill=str(spill),
+        host=host,
+        ssd="8GiB",
+        min_bytes=min_bytes,
+        plan="all",
+        backlog="16MiB",
+        prefetch="16MiB",
     )
 
 
