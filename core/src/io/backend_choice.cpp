@@ -2,21 +2,65 @@
 #include "io/backend_choice.hpp"
 
 #include "io/threads_backend.hpp"
+#include "io/uring_backend.hpp"
 #include "support/error.hpp"
 #include "support/log.hpp"
 
 namespace datapath {
 
-std::unique_ptr<Backend> choose_backend(std::string_view name,
-                                        BackendOptions const& options,
-                                        std::vector<std::string>&)
+namespace {
+
+std::unique_ptr<Backend> make_uring([[maybe_unused]] BackendOptions const& options)
 {
-  if (name == "auto" || name == "threads") { return std::make_unique<ThreadsBackend>(options); }
+#if DATAPATH_HAVE_LIBURING
+  return std::make_unique<UringBackend>(options);
+#else
+  fail(
+    DP_ERR_UNSUPPORTED,
+    "this build has no io_uring backend; install liburing >= 2.3 with its static library and build again");
+#endif
+}
+
+std::unique_ptr<Backend> make_by_name(std::string_view name, BackendOptions const& options)
+{
+  if (name == "uring") { return make_uring(options); }
+  if (name == "threads") { return std::make_unique<ThreadsBackend>(options); }
   fail(DP_ERR_INVALID,
        "the backend '" + std::string{name} + "' is none of auto, uring, threads, cufile");
 }
 
-std::string why_not(std::string_view)
-{ return {}; }
+}  // namespace
+
+std::unique_ptr<Backend> choose_backend(std::string_view name,
+                                        BackendOptions const& options,
+                                        std::vector<std::string>& reasons)
+{
+  if (name != "auto") { return make_by_name(name, options); }
+  // cuFile serves device memory only where it is asked for: host memory, which the library stages
+  // through, goes faster through a ring.
+  try {
+    return make_uring(options);
+  } catch (Error const& error) {
+    if (error.info().status == DP_ERR_INVALID) { throw; }
+    auto const reason = std::string{"uring cannot serve: "} + error.what();
+    log_once(LogLevel::warning, "io.engine", reason + "; the threads backend takes its place");
+    reasons.push_back(reason);
+  }
+  return make_by_name("threads", options);
+}
+
+std::string why_not(std::string_view name)
+{
+  BackendOptions least;
+  least.depth   = 1;
+  least.threads = 1;
+  try {
+    auto const backend = make_by_name(name, least);
+    (void)backend->stop();
+    return {};
+  } catch (std::exception const& error) {
+    return error.what();
+  }
+}
 
 }  // namespace datapath
