@@ -12,6 +12,10 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "data"), str(HERE.parent / "docs" / "examples")]
 
 import debian_graph  # noqa: E402
+import torch  # noqa: E402
+
+# Small tensors gain nothing from threads, and threads that spin beside other tests cost a lot.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

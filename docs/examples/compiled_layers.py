@@ -36,7 +36,7 @@ class LibraryLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
-        out: torch.Tensor = self.conv(x, _graph(block, len(self.conv.weight)))
+        out: torch.Tensor = self.conv(_graph(block, len(self.conv.weight)), x)
         return out
 
 
