@@ -186,7 +186,7 @@ def test_relations_beat_words_alone_and_the_majority(debian: DebianGraph) -> Non
         for batch in torch.split(ids[torch.randperm(len(ids))], 1024):
             loss = functional.cross_entropy(words(debian.features[batch]), debian.labels[batch])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     guess = words(debian.features).argmax(1)
     from_words = float((guess == debian.labels)[debian.test_mask].double().mean())

@@ -117,7 +117,7 @@ def test_live_bytes_agree_with_the_allocators_events() -> None:
     def step() -> None:
         logits = model(inputs)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad()
 
     step()
@@ -197,7 +197,7 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def absent(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(demo.importlib, "import_module", absent)
+    monkeypatch.setattr("importlib.import_module", absent)
     with pytest.raises(SystemExit, match="cannot import datapath_core"):
         demo.main(["--out", str(tmp_path / "report")])
     assert not (tmp_path / "report").exists()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import relational_gnn
 import torch
+from neighbor_sampling import Block
 from packages import needed
 
 pytorch_direct = needed("pytorch_direct")
@@ -14,10 +15,10 @@ hector = needed("hector")
 NODES, EDGES, RELATIONS, WIDTH = 5_000, 60_000, 7, 24
 
 
-def _block() -> relational_gnn.Block:
+def _block() -> Block:
     edge_index = pytorch_direct.rmat(NODES, EDGES, seed=11)
     edge_type = ((edge_index[0] * 31 + edge_index[1]) % RELATIONS).sort()
-    return relational_gnn.Block(edge_index[:, edge_type.indices], edge_type.values, NODES, NODES)
+    return Block(edge_index[:, edge_type.indices], edge_type.values, NODES, NODES)
 
 
 def test_the_graph_has_hubs() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import relational_gnn
 import torch
+from neighbor_sampling import Block
 from packages import needed
 from small_graph import small_graph
 
@@ -57,7 +58,7 @@ def test_equal_to_plain_training(tmp_path: Path) -> None:
 
 def test_one_step_gives_the_plain_gradients(tmp_path: Path) -> None:
     graph = small_graph(1)
-    block = relational_gnn.Block(graph.edge_index, graph.edge_type, 80, 80)
+    block = Block(graph.edge_index, graph.edge_type, 80, 80)
     unified = pytorch_direct.unified(torch.cat([graph.features, torch.zeros(20, 16)]))
     x = pytorch_direct.gather(unified, torch.arange(80))
     gradients = {}

@@ -37,7 +37,7 @@ def _train(rank: int, offloader: Any) -> dict[str, Any]:
         optimizer.zero_grad()
         with offloader:
             loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
         if hasattr(offloader, "report"):

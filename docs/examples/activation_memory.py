@@ -94,6 +94,7 @@ def peak_bytes(step: Callable[[], object], device: torch.device) -> int:
         return peak - before
     if device.type != "cpu":
         raise ValueError(f"device is {device}; a CPU or a CUDA device wanted")
-    with LiveBytes() as counter:
+    counter = LiveBytes()
+    with counter:
         step()
     return counter.peak

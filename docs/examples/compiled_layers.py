@@ -29,10 +29,7 @@ class LibraryLayer(nn.Module):
     def __init__(self, weight: nn.Parameter, root: nn.Parameter, bias: nn.Parameter) -> None:
         super().__init__()
         self.conv = hector.nn.RGCNConv(weight.shape[1], weight.shape[2], weight.shape[0])
-        with torch.no_grad():
-            self.conv.weight.copy_(weight)
-            self.conv.root.copy_(root)
-            self.conv.bias.copy_(bias)
+        self.conv.load_state_dict({"weight": weight, "root": root, "bias": bias})
 
     def forward(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
