@@ -64,10 +64,9 @@ dp_status dp_transfer(dp_scheduler* scheduler,
     auto const given = read_options(options);
     TransferRequest request;
     // First, so that whatever fails below releases it.
-    request.owner     = Owner{given.owner};
-    request.has_owner = given.owner.release != nullptr;
-    auto& place       = result_place(out, "the ticket");
-    auto& moving      = from_handle(scheduler);
+    request.owner = Owner{given.owner};
+    auto& place   = result_place(out, "the ticket");
+    auto& moving  = from_handle(scheduler);
 
     request.destination = to_place(destination, "destination");
     request.source      = to_place(source, "source");

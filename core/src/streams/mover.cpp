@@ -24,8 +24,7 @@ Mover::Mover(Ref<Device> device, Progress& progress, ProgressOptions const& opti
     progress_{progress},
     chunks_per_transfer_{options.chunks},
     staging_{device_, options.pool, options.chunk_bytes, options.chunks * transfers_staged_at_once},
-    copies_{"dp-copy", options.copy_threads},
-    endings_{"dp-endings", 1}
+    copies_{"dp-copy", options.copy_threads}
 {
   for (std::size_t index = 0; index < lane_count; ++index) {
     lanes_[index] = std::make_unique<Lane>(static_cast<LaneId>(index), options.credits);
@@ -41,7 +40,6 @@ Mover::Mover(Ref<Device> device, Progress& progress, ProgressOptions const& opti
 void Mover::shut_down()
 {
   copies_.join();
-  endings_.join();
   for (auto& lane : device_lanes_) { lane.reset(); }
   staging_.shut_down();
 }

@@ -101,7 +101,6 @@ class Mover {
   void finish(Transfer& transfer);
   [[nodiscard]] bool start_poison(Transfer& transfer);
   void end(Transfer& transfer);
-  void release_owner_later(Transfer& transfer);
 
   [[nodiscard]] DeviceLane* device_lane(LaneId id) noexcept
   { return device_lanes_[static_cast<std::size_t>(id)].get(); }
@@ -120,8 +119,6 @@ class Mover {
   std::vector<Ref<Transfer>> chunk_waiters_;  ///< Their next piece needs a chunk of others.
   std::uint64_t held_{0};                     ///< Pieces whose memory I/O may still touch.
   Workers copies_;
-  /// Callers' release functions may block, for example on an interpreter's lock.
-  Workers endings_;
 };
 
 }  // namespace datapath

@@ -13,7 +13,6 @@ namespace datapath {
 void Mover::admit(Ref<Transfer> transfer)
 {
   auto& admitted            = *transfer;
-  admitted.state.progress   = &progress_;
   admitted.state.live_index = live_.size();
   live_.push_back(std::move(transfer));
 

@@ -52,7 +52,7 @@ void Mover::io_released(TransferPiece& piece)
   if (piece.dropped) {
     if (piece.chunk != nullptr) { staging_.found(); }
     free_piece(piece);
-    if (transfer->state.ended && transfer->state.held == 0) { release_owner_later(*transfer); }
+    if (transfer->state.ended && transfer->state.held == 0) { transfer->request.owner.release(); }
   } else if (piece.io_ended) {
     complete(piece);
   }

@@ -14,16 +14,6 @@ namespace {
 
 constexpr std::uint8_t poison_byte = 0xFF;
 
-void end_ticket(Transfer& transfer)
-{
-  auto& state = transfer.state;
-  if (state.error) {
-    transfer.fail(*state.error);
-  } else {
-    transfer.complete(state.moved);
-  }
-}
-
 }  // namespace
 
 void Mover::fail(Transfer& transfer, ErrorInfo error)
@@ -128,41 +118,17 @@ void Mover::end(Transfer& transfer)
   if (state.planned && state.hop_count == 2) { lane(state.hops[1]).transfer_ended(late); }
   for (auto& flag : std::exchange(state.flags, {})) { progress_.flags().set(std::move(flag)); }
 
-  if (transfer.request.has_owner && state.held == 0) {
-    release_owner_later(transfer);
-    return;
-  }
+  // The ends before the ticket: who waits for it may count on their release.
+  if (state.held == 0) { transfer.request.owner.release(); }
   transfer.request.source      = {};
   transfer.request.destination = {};
-  end_ticket(transfer);
+  if (state.error) {
+    transfer.fail(*state.error);
+  } else {
+    transfer.complete(state.moved);
+  }
   if (state.device_event != 0) { device_->release_event(std::exchange(state.device_event, 0)); }
   progress_.transfer_gone();
-}
-
-void Mover::release_owner_later(Transfer& transfer)
-{
-  if (!transfer.request.has_owner) { return; }
-  // The owner goes first: who waits for the ticket may count on it.
-  auto const job = [](void* subject) noexcept {
-    auto const ended = Ref<Transfer>::adopt(static_cast<Transfer*>(subject));
-    ended->request.owner.release();
-    if (ended->ended()) { return; }
-    auto& progress             = *ended->state.progress;
-    auto& device               = progress.mover().device();
-    ended->request.source      = {};
-    ended->request.destination = {};
-    end_ticket(*ended);
-    if (ended->state.device_event != 0) {
-      device.release_event(std::exchange(ended->state.device_event, 0));
-    }
-    progress.transfer_gone();
-  };
-  transfer.retain();
-  try {
-    endings_.submit({job, &transfer});
-  } catch (...) {
-    job(&transfer);
-  }
 }
 
 void Mover::give_up()

@@ -32,7 +32,6 @@ struct TransferRequest {
   std::vector<dp_stream> after_streams;
   std::vector<Ref<Ticket>> after_tickets;
   Owner owner;
-  bool has_owner{false};
 };
 
 /// The progress thread's view of a transfer.
@@ -58,7 +57,6 @@ struct TransferState {
   std::vector<DeferredFlag> flags;  ///< To be set at the end.
   EventHandle device_event{0};
   std::size_t live_index{0};
-  Progress* progress{nullptr};
 };
 
 class Transfer final : public Ticket {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Threads for what the progress thread must not do itself: large host copies, and callers' release functions.
+/// Threads for what the progress thread must not do itself: copies of host memory.
 #pragma once
 
 #include <condition_variable>

@@ -20,11 +20,10 @@ TEST_F(SchedulerCopyTest, AMissingDeviceIsRefused)
 TEST_F(SchedulerCopyTest, MemoryAtAddressZeroIsRefusedAndTheOwnerReleased)
 {
   OwnerProbe probe;
-  auto request      = move_bytes(host_place(nullptr), host_place(&probe), 1);
-  request.owner     = probe.owner();
-  request.has_owner = true;
-  auto const error  = error_of([&] { (void)scheduler->transfer(std::move(request)); });
-  request           = {};
+  auto request     = move_bytes(host_place(nullptr), host_place(&probe), 1);
+  request.owner    = probe.owner();
+  auto const error = error_of([&] { (void)scheduler->transfer(std::move(request)); });
+  request          = {};
   EXPECT_EQ(error.status, DP_ERR_INVALID);
   EXPECT_NE(error.message.find("destination"), std::string::npos);
   EXPECT_EQ(probe.released(), 1);
@@ -167,7 +166,6 @@ TEST_F(SchedulerCopyTest, AnOwnerIsReleasedOnceAndBeforeTheTicketEnds)
   device->set_copy_delay(20'000'000);
   auto request      = move_bytes(memory.place(), host_place(source.data()), 100);
   request.owner     = probe.owner();
-  request.has_owner = true;
   auto const ticket = scheduler->transfer(std::move(request));
   EXPECT_EQ(probe.released(), 0);
   EXPECT_EQ(result(ticket), 100U);

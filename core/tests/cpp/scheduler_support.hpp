@@ -7,6 +7,7 @@
 #include "streams/null_device.hpp"
 #include "streams/scheduler.hpp"
 #include "streams/stream_wait.hpp"
+#include "support/settings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +18,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace datapath::testing {
