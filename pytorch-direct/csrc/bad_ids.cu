@@ -105,6 +105,9 @@ BadIdSink bad_id_sink(int device, std::uintptr_t stream)
   return sink;
 }
 
+bool uses_bad_ids(int device)
+{ return device_state(device).pending.load() != nullptr; }
+
 std::optional<BadIdReport> take_bad_ids(int device)
 {
   auto& state         = device_state(device);
@@ -129,7 +132,8 @@ std::optional<BadIdReport> take_bad_ids(int device)
   }
   std::optional<BadIdReport> report;
   if (earliest != nullptr) {
-    report = BadIdReport{earliest->position, earliest->id, earliest->rows, earliest->count};
+    report = BadIdReport{
+      earliest->position, earliest->id, earliest->rows, earliest->count, earliest->wrap != 0};
   }
   for (auto* const record : full) {
     std::atomic_ref<unsigned long long>{record->full}.store(0, std::memory_order_release);

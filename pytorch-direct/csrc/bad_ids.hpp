@@ -18,11 +18,15 @@ struct BadIdReport {
   std::int64_t id;
   std::int64_t rows;
   std::int64_t count;
+  bool wrap;
 };
 
 /// The sink of the next kernel on `stream`: one slot a stream, whose kernels do not overlap; one of its
 /// own for a kernel that is recorded into a graph.
 [[nodiscard]] BadIdSink bad_id_sink(int device, std::uintptr_t stream);
+
+/// Whether any kernel of this process could have left word on the device.
+[[nodiscard]] bool uses_bad_ids(int device);
 
 /// The earliest launch that met a bad id, as far as kernels have ended; all reports are dropped.
 /// Touches no CUDA function.

@@ -6,7 +6,6 @@ PYBIND11_MODULE(_native, module)
   module.doc() =
     "Kernels of pytorch_direct over addresses; private, without any check of arguments.";
   pytorch_direct::bind_cpu(module);
-  pytorch_direct::bind_dlpack(module);
 #if PYTORCH_DIRECT_HAVE_CUDA
   module.attr("has_cuda") = true;
   pytorch_direct::bind_cuda(module);

@@ -24,7 +24,6 @@ inline std::byte* bytes_at(Address address)
 }
 
 void bind_cpu(pybind11::module_& module);
-void bind_dlpack(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);
 
 }  // namespace pytorch_direct

@@ -15,7 +15,7 @@ namespace {
 py::object as_tuple(std::optional<BadIdReport> const& bad)
 {
   if (!bad) { return py::none(); }
-  return py::make_tuple(bad->position, bad->id, bad->rows, bad->count);
+  return py::make_tuple(bad->position, bad->id, bad->rows, bad->count, bad->wrap);
 }
 
 /// Gives the report of an earlier call, in which case nothing was launched, or None.
@@ -99,6 +99,7 @@ void bind_cuda(py::module_& module)
     .value("uint8", Cast::uint8);
   module.def("gather_cuda", &gather);
   module.def("order_workspace_bytes", &order_workspace_bytes);
+  module.def("uses_bad_ids", &uses_bad_ids);
   module.def("multiprocessors", &multiprocessors);
   module.def("take_bad_ids", [](int device) { return as_tuple(take_bad_ids(device)); });
   module.attr("block_threads") = kBlockThreads;

@@ -28,6 +28,7 @@ struct BadIdRecord {
   long long id;
   long long rows;
   long long count;
+  long long wrap;
 };
 
 /// Where a kernel leaves word of bad ids; all null where they were checked before.

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU-centric data access: tensors in host memory that the GPU reads by itself, and gathers over them.
+
+Start at :func:`unified`, :class:`UnifiedTensor` and :func:`gather`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform != "linux":
+    raise ImportError(f"pytorch_direct runs on Linux only; this is {sys.platform}")
+
+import torch
+
+if torch.version.hip is not None:
+    raise ImportError(
+        f"pytorch_direct needs a torch for CUDA or for the CPU; {torch.__version__} is built for "
+        "ROCm, whose devices are called cuda but cannot run its kernels"
+    )
+
+from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
+from pytorch_direct.ops.bad_ids import check
+from pytorch_direct.ops.gather import gather
+from pytorch_direct.ops.gather_model import GatherModel, gather_model, set_gather_model
+from pytorch_direct.ops.scatter_add import scatter_add_
+from pytorch_direct.synthetic.rmat import rmat, rmat_features
+from pytorch_direct.tensor import sharing as _sharing  # noqa: F401  (teaches pickling to processes)
+from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
+
+__all__ = [
+    "GatherModel",
+    "UnifiedTensor",
+    "__version__",
+    "check",
+    "gather",
+    "gather_model",
+    "rmat",
+    "rmat_features",
+    "scatter_add_",
+    "set_gather_model",
+    "unified",
+]
+
+__version__ = "0.1.0"

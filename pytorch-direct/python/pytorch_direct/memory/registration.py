@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of one storage, registered with the GPUs that use it; not the tensors that look at it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import datapath_core
+import torch
+from datapath_core.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from datapath_core import Buffer
+
+__all__ = ["Registration", "registration_of", "registration_of_view"]
+
+_logger = logging.getLogger("pytorch_direct")
+_NO_DEVICE = -1
+_live: weakref.WeakValueDictionary[int, Registration] = weakref.WeakValueDictionary()
+_live_lock = threading.Lock()
+_by_device_address: weakref.WeakValueDictionary[int, Registration] = weakref.WeakValueDictionary()
+
+
+def registration_of(tensor: torch.Tensor, *, lazy: bool = False) -> Registration:
+    """Return the registration of a CPU tensor's whole storage, a shared one if there is one already.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        A strided CPU tensor.
+    lazy : bool
+        Register only when a GPU is to read the memory: for tensors that other processes sent, whose
+        receivers may be workers that never touch a GPU.
+    """
+    with torch._C.DisableTorchFunctionSubclass():
+        storage = tensor.untyped_storage()
+    with _live_lock:
+        found = _live.get(storage._cdata)
+        if found is None or found.address != storage.data_ptr():
+            found = _live[storage._cdata] = Registration(storage)
+    if not lazy:
+        found.register()
+    return found
+
+
+def registration_of_view(view: torch.Tensor) -> Registration | None:
+    """Return the registration whose memory a CUDA tensor is a device view of, if it is one."""
+    return _by_device_address.get(view.untyped_storage().data_ptr())
+
+
+class Registration:
+    """The bytes of one CPU storage as the CPU and as GPUs address them.
+
+    It keeps the storage alive. The registration is undone when this object, every device view and all
+    recorded work are gone (``datapath_core.register``).
+    """
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self.address = storage.data_ptr()
+        self.nbytes = storage.nbytes()
+        self._storage = storage
+        self._buffers: dict[int, Buffer] = {}
+        self._device_bytes: dict[int, torch.Tensor] = {}
+        self._lock = threading.Lock()
+        #: The live unified tensors over this memory, by identity.
+        self.tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the memory is really pinned now."""
+        return any(buffer.is_pinned for buffer in self._buffers.values())
+
+    @property
+    def reason(self) -> str:
+        """Why the memory is not pinned; empty if it is."""
+        if self.is_registered:
+            return ""
+        if self.nbytes == 0:
+            return "it has no bytes"
+        reasons = [buffer.reason for buffer in self._buffers.values() if buffer.reason]
+        return reasons[0] if reasons else "no GPU has used it yet"
+
+    def register(self) -> None:
+        """Register with the current GPU, or with what core finds where torch sees none; once."""
+        if self._buffers:
+            return
+        if torch.cuda.is_available() and not torch.cuda._is_in_bad_fork():
+            self._buffer(torch.cuda.current_device())
+        else:
+            self._buffer(_NO_DEVICE)
+
+    def device_address(self, device: int) -> int:
+        """Return the address of the first byte for a GPU.
+
+        Raises
+        ------
+        UnsupportedError
+            The GPU cannot read this memory; the text says why.
+        """
+        return int(self.device_bytes(device).data_ptr()) if self.nbytes else 0
+
+    def device_bytes(self, device: int) -> torch.Tensor:
+        """Return the bytes as a CUDA tensor (uint8, one dimension) over the same memory.
+
+        Raises
+        ------
+        UnsupportedError
+            The GPU cannot read this memory; the text says why.
+        """
+        known = self._device_bytes.get(device)
+        if known is not None:
+            return known
+        if not torch.cuda.is_available():
+            raise UnsupportedError(
+                "no CUDA device can read a unified tensor here: torch "
+                f"{torch.__version__} sees no GPU; use it as a CPU tensor"
+            )
+        if torch.cuda._is_in_bad_fork():
+            raise UnsupportedError(
+                "a forked process cannot use CUDA once its parent has; use the unified tensor as a CPU "
+                "tensor here, or start the process with the spawn method"
+            )
+        # Tensors made in inference mode count no versions, and a view made now may be used outside.
+        with torch.inference_mode(False), torch.cuda.device(device):
+            if self.nbytes == 0:
+                view = torch.empty(0, dtype=torch.uint8, device=device)
+            else:
+                buffer = self._buffer(device)
+                if not buffer.is_pinned:
+                    raise UnsupportedError(
+                        f"cuda:{device} cannot read this unified tensor: its memory at "
+                        f"{self.address:#x} ({self.nbytes} bytes) is not pinned: {buffer.reason}"
+                    )
+                view = torch.from_dlpack(buffer.device_view())
+        with self._lock:
+            if self.nbytes:
+                _by_device_address[view.data_ptr()] = self
+            return self._device_bytes.setdefault(device, view)
+
+    def record_use(self, device: int, stream: int) -> None:
+        """Say that work now on a stream of a GPU reads or writes the memory."""
+        if self.nbytes:
+            self._buffer(device).record_use(stream)
+
+    def _buffer(self, device: int) -> Buffer:
+        with self._lock:
+            known = self._buffers.get(device)
+            if known is None:
+                known = self._buffers[device] = self._make_buffer(device)
+            return known
+
+    def _make_buffer(self, device: int) -> Buffer:
+        with torch.inference_mode(False):
+            whole = torch.empty(0, dtype=torch.uint8).set_(self._storage)  # type: ignore[call-overload]
+        where = None if device == _NO_DEVICE else f"cuda:{device}"
+        buffer = datapath_core.register(whole, device=where)
+        if device != _NO_DEVICE and not buffer.is_pinned:
+            # A file that is mapped for reading only can be pinned for reading only.
+            read_only = datapath_core.register(whole, device=where, read_only=True)
+            if read_only.is_pinned:
+                return read_only
+            _logger.warning(
+                "memory stays unpinned, so cuda:%d cannot read it: %s", device, buffer.reason
+            )
+        return buffer

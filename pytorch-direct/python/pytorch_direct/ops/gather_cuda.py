@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU's gather: hands addresses and a stream to the native kernels; never waits for them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from datapath_core.errors import UnsupportedError
+
+from pytorch_direct import _native
+from pytorch_direct.memory.registration import registration_of_view
+from pytorch_direct.ops.bad_ids import late_error
+from pytorch_direct.ops.gather_model import gather_model, ordering_pays
+from pytorch_direct.tensor.unified_tensor import UnifiedTensor, current_registration
+
+if TYPE_CHECKING:
+    from pytorch_direct.ops.gather import Options
+
+__all__ = ["gather_rows"]
+
+_MOST = 2**32 - 1
+_CAST_FROM = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "uint8",
+)
+_CAST_TO = ("float32", "float16", "bfloat16")
+
+
+def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options: Options) -> None:
+    """Fill `out` (contiguous, on the ids' GPU) with rows of `src`, on that GPU's current stream.
+
+    Raises
+    ------
+    IndexError
+        An earlier gather on this GPU met a bad id; nothing was launched.
+    UnsupportedError
+        This build has no CUDA kernels, or the GPU cannot read `src`.
+    """
+    if not _native.has_cuda:
+        raise UnsupportedError(
+            "this build of pytorch_direct has no CUDA kernels: install a wheel that has them, or build it "
+            "where nvcc is on PATH; or move the ids with ids.cpu()"
+        )
+    if src.dtype == out.dtype:
+        _launch(src, ids, out, options, None)
+        return
+    cast = _fused_cast(src, out.dtype)
+    if cast is not None:
+        _launch(src, ids, out, options, cast)
+        return
+    staged = torch.empty(out.shape, dtype=src.dtype, device=out.device)
+    _launch(src, ids, staged, options, None)
+    out.copy_(staged)
+    # A converted 0xFF may look like a number.
+    rows = src.shape[0]
+    good = (ids >= (-rows if options.wrap else 0)) & (ids < rows)
+    if out.numel():
+        out.view(ids.numel(), -1).view(torch.uint8).masked_fill_(~good.view(-1, 1), 255)
+
+
+def _launch(
+    src: torch.Tensor,
+    ids: torch.Tensor,
+    out: torch.Tensor,
+    options: Options,
+    cast: tuple[Any, Any] | None,
+) -> None:
+    count = ids.numel()
+    device: int = out.device.index
+    if count == 0:
+        _raise_if(device, _native.take_bad_ids(device))
+        return
+    element_bytes = src.element_size()
+    rows = src.shape[0]
+    stride = src.stride(0) * element_bytes
+    sizes = src.shape[1:]
+    if isinstance(src, UnifiedTensor):
+        registration = current_registration(src)
+        address = registration.device_address(device) + src.storage_offset() * element_bytes
+    else:
+        registration = registration_of_view(src)
+        address = src.data_ptr()
+    stream = torch.cuda.current_stream(device).cuda_stream
+    model = gather_model()
+    region_bytes, workspace, workspace_bytes = 0, None, 0
+    row_bytes = out.numel() // count * element_bytes
+    if _ordered(options.order, registration is not None, rows, stride, row_bytes, count):
+        region_bytes = model.region_bytes
+        workspace_bytes = _native.order_workspace_bytes(device, count)
+        workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=out.device)
+    share = model.sm_share if options.sm_share is None else options.sm_share
+    processors = max(1, int(share * _multiprocessors(device)))
+    report = _native.gather_cuda(
+        device,
+        stream,
+        address,
+        rows,
+        stride,
+        sizes,
+        [step * element_bytes for step in src.stride()[1:]],
+        element_bytes,
+        ids.data_ptr(),
+        ids.dtype == torch.int64,
+        count,
+        options.wrap,
+        out.data_ptr(),
+        out.element_size(),
+        *(cast or (_native.Cast.none, _native.Cast.none)),
+        region_bytes,
+        0 if workspace is None else workspace.data_ptr(),
+        workspace_bytes,
+        processors * model.blocks_per_multiprocessor,
+    )
+    _raise_if(device, report)
+    if registration is not None and not torch.cuda.is_current_stream_capturing():
+        registration.record_use(device, stream)
+
+
+def _raise_if(device: int, report: tuple[int, int, int, int, bool] | None) -> None:
+    if report is not None:
+        raise late_error(device, report)
+
+
+def _ordered(order: str, on_host: bool, rows: int, stride: int, row_bytes: int, count: int) -> bool:
+    if order == "none":
+        return False
+    fits = rows <= _MOST and count <= _MOST
+    if order == "address":
+        if not fits:
+            raise UnsupportedError(
+                f"order='address' takes at most {_MOST} rows and ids, not {rows} and {count}; "
+                "use order='none' or smaller batches"
+            )
+        return True
+    return on_host and fits and ordering_pays(rows, stride, row_bytes, count)
+
+
+def _fused_cast(src: torch.Tensor, to: torch.dtype) -> tuple[Any, Any] | None:
+    source, target = str(src.dtype).removeprefix("torch."), str(to).removeprefix("torch.")
+    if source not in _CAST_FROM or target not in _CAST_TO or not src[:1].is_contiguous():
+        return None
+    return getattr(_native.Cast, source), getattr(_native.Cast, target)
+
+
+@functools.cache
+def _multiprocessors(device: int) -> int:
+    return int(_native.multiprocessors(device))

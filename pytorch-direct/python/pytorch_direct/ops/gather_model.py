@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When ordering a batch by address pays, decided from measured constants; runs no kernel."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+__all__ = ["GatherModel", "Prediction", "gather_model", "set_gather_model"]
+
+_VARIABLE = "DATAPATH_GATHER_MODEL"
+_DEFAULTS = Path(__file__).with_name("gather_model.json")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model expects of one batch, in seconds."""
+
+    as_given: float
+    ordered: float
+
+    @property
+    def ordering_pays(self) -> bool:
+        """Whether the ordered gather, its sort included, is the faster one."""
+        return self.ordered < self.as_given
+
+
+@dataclass(frozen=True)
+class GatherModel:
+    """The law of zero-copy gathers: bytes over the link, or addresses translated, whichever is slower.
+
+    A batch takes ``max(bytes / link, regions visited / regions a second)``. In given order nearly every
+    row visits another region of the table once the table exceeds what the GPU's translation reaches; in
+    order of address each region is visited once.
+
+    Parameters
+    ----------
+    measured_on : str
+        The machine.
+    link_bytes_per_second : float
+        Rate of wide ordered gathers from pinned memory.
+    regions_per_second : float
+        Distinct regions whose addresses are translated in a second.
+    region_bytes : int
+        Bytes that one translation covers.
+    reach_regions : int
+        Regions that stay translated: smaller tables need no order.
+    sort_seconds, sort_seconds_per_id : float
+        Time of the sort: a constant and a part for each id.
+    blocks_per_multiprocessor : int
+        Blocks of 512 threads launched for each multiprocessor used.
+    sm_share : float
+        Share of the multiprocessors that a gather uses when its caller does not say, above 0, at most 1.
+
+    Raises
+    ------
+    ValueError
+        A constant is out of its domain.
+    """
+
+    measured_on: str
+    link_bytes_per_second: float
+    regions_per_second: float
+    region_bytes: int
+    reach_regions: int
+    sort_seconds: float
+    sort_seconds_per_id: float
+    blocks_per_multiprocessor: int
+    sm_share: float
+
+    def __post_init__(self) -> None:
+        for name in ("link_bytes_per_second", "regions_per_second", "region_bytes"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"gather model: {name} must be above 0, not {getattr(self, name)}")
+        for name in ("reach_regions", "sort_seconds", "sort_seconds_per_id"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"gather model: {name} must not be negative")
+        if not 1 <= self.blocks_per_multiprocessor <= 32:
+            raise ValueError("gather model: blocks_per_multiprocessor must be 1 to 32")
+        if not 0 < self.sm_share <= 1:
+            raise ValueError(f"gather model: sm_share must be in (0, 1], not {self.sm_share}")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GatherModel:
+        """Read a model from a JSON file that has every constant.
+
+        Raises
+        ------
+        OSError
+            The file cannot be read.
+        ValueError
+            It is no such JSON, or a constant is missing, unknown or out of its domain.
+        """
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        names = {field.name for field in fields(cls)}
+        if not isinstance(values, dict) or set(values) != names:
+            raise ValueError(
+                f"gather model {path}: it must have exactly these constants: {sorted(names)}"
+            )
+        return cls(**values)
+
+    def predict(self, rows: int, stride: int, row_bytes: int, count: int) -> Prediction:
+        """Predict a gather of `count` random rows of `row_bytes` from `rows` rows, `stride` bytes apart."""
+        regions = max(1.0, rows * stride / self.region_bytes)
+        span = 1.0 + max(0, row_bytes - 1) / self.region_bytes
+        moved = count * row_bytes / self.link_bytes_per_second
+        untranslated = max(0.0, 1.0 - self.reach_regions / regions)
+        # Expected number of distinct regions among `count` draws.
+        distinct = -regions * math.expm1(-count * span / regions)
+        as_given = max(moved, count * span * untranslated / self.regions_per_second)
+        visits = min(distinct, count * span) * untranslated
+        sort = self.sort_seconds + self.sort_seconds_per_id * count
+        return Prediction(as_given, max(moved, visits / self.regions_per_second) + sort)
+
+
+_chosen: GatherModel | None = None
+
+
+def gather_model() -> GatherModel:
+    """Return the model in use: that of `set_gather_model`, else ``DATAPATH_GATHER_MODEL``, else built in."""
+    return _chosen if _chosen is not None else _from_file()
+
+
+def set_gather_model(model: GatherModel | None) -> None:
+    """Use another model in this process; None goes back to the variable or the built-in constants."""
+    global _chosen
+    if model is not None and not isinstance(model, GatherModel):
+        raise TypeError(
+            f"set_gather_model() takes a GatherModel or None, not {type(model).__name__}"
+        )
+    _chosen = model
+    ordering_pays.cache_clear()
+
+
+@functools.cache
+def _from_file() -> GatherModel:
+    return GatherModel.load(os.environ.get(_VARIABLE) or _DEFAULTS)
+
+
+@functools.lru_cache(maxsize=1024)
+def ordering_pays(rows: int, stride: int, row_bytes: int, count: int) -> bool:
+    """Return what the model in use says."""
+    return gather_model().predict(rows, stride, row_bytes, count).ordering_pays

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an operator with unified operands runs, by the rules of the original PyTorch-Direct.
+
+An operand on a GPU takes the operator there, over the same memory, and its result is an ordinary CUDA
+tensor; else unified operands are CPU tensors. Gathers by id have kernels of their own (`ops.gather`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from pytorch_direct.tensor.unified_tensor import (
+    UnifiedTensor,
+    cuda_device,
+    current_registration,
+    wrap,
+)
+
+__all__ = ["place"]
+
+# Operators that move or re-point a tensor: their operand is the tensor, not what a GPU would read.
+_NEVER_MOVED = frozenset(
+    {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.set_, torch.Tensor.backward}
+)
+# What they give is known to autograd as it is, under its own name.
+_OTHERS_TENSORS = frozenset({torch.Tensor._base.__get__, torch.Tensor.grad.__get__})
+
+
+# What only asks about a tensor.
+_QUESTIONS = frozenset(
+    [getattr(torch.Tensor, name).__get__ for name in (
+        "device", "dtype", "is_cpu", "is_cuda", "is_leaf", "is_nested", "is_quantized", "itemsize",
+        "layout", "nbytes", "ndim", "requires_grad", "shape", "_version",
+    )]
+    + [getattr(torch.Tensor, name) for name in (
+        "data_ptr", "dim", "element_size", "is_complex", "is_conj", "is_contiguous",
+        "is_floating_point", "is_neg", "is_shared", "numel", "size", "storage_offset", "stride",
+        "untyped_storage", "__len__",
+    )]
+)  # fmt: skip
+
+
+def place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator with at least one unified operand where the rules say."""
+    if func in _QUESTIONS:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    if torch.compiler.is_compiling():
+        return _place_outside_graph(func, args, kwargs)
+    return _place(func, args, kwargs)
+
+
+def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gathered = _gather(func, args, kwargs)
+    if gathered is not NotImplemented:
+        return gathered
+    operands = list(_tensors((args, kwargs)))
+    device = next((tensor.device for tensor in operands if _is_cuda(tensor)), None)
+    if device is None or func in _NEVER_MOVED or getattr(func, "__name__", "") == "__set__":
+        return _on_host(func, args, kwargs, [t for t in operands if isinstance(t, UnifiedTensor)])
+    return _on_device(func, args, kwargs, device)
+
+
+_place_outside_graph = torch.compiler.disable(
+    _place,
+    reason="a unified tensor is no operand of a compiled graph: compile over u.device_view() instead",
+)
+
+
+def _gather(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Serve the spellings of a gather of rows; ``NotImplemented`` for everything else."""
+    from pytorch_direct.ops.gather import gather, gather_by_index
+
+    if func is torch.index_select or func is torch.Tensor.index_select:
+        source, dim, ids = _bind(("input", "dim", "index"), args, kwargs)
+        if isinstance(source, UnifiedTensor) and dim in (0, -source.dim()) and _are_ids(ids):
+            return gather(source, ids, out=kwargs.get("out"))
+    elif func is functional.embedding:
+        ids, table = _bind(("input", "weight"), args, kwargs)
+        options = _bind(
+            ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+            args[2:],
+            kwargs,
+        )
+        shaped_by_gradient = isinstance(table, torch.Tensor) and table.requires_grad
+        if isinstance(table, UnifiedTensor) and table.dim() == 2 and _are_ids(ids):
+            if options[1] is None and not (shaped_by_gradient and any(options)):
+                return gather_by_index(table, ids, wrap=False)
+    return NotImplemented
+
+
+def _bind(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
+
+
+def _are_ids(ids: Any) -> bool:
+    return isinstance(ids, torch.Tensor) and ids.dtype in (torch.int32, torch.int64)
+
+
+def _on_host(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    operands: list[UnifiedTensor],
+) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.is_cuda:
+            # A copy to the GPU may still be reading when the host goes on.
+            _record(operands, result.device)
+    return result if func in _OTHERS_TENSORS else _keep_views_unified(result, operands)
+
+
+def _keep_views_unified(result: Any, operands: list[UnifiedTensor]) -> Any:
+    if isinstance(result, (list, tuple)):
+        views = [_keep_views_unified(item, operands) for item in result]
+        if all(new is old for new, old in zip(views, result, strict=True)):
+            return result
+        return type(result)(views) if type(result) in (list, tuple) else type(result)(*views)
+    if type(result) is not torch.Tensor or result.device.type != "cpu" or result.dim() == 0:
+        return result
+    if result.layout is not torch.strided:
+        return result
+    with torch._C.DisableTorchFunctionSubclass():
+        storage = result.untyped_storage()._cdata
+        for operand in operands:
+            if operand.untyped_storage()._cdata == storage:
+                return wrap(result, operand._registration)
+    return result
+
+
+def _on_device(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> Any:
+    views: dict[int, tuple[UnifiedTensor, torch.Tensor, int]] = {}
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, UnifiedTensor):
+            if id(value) not in views:
+                view = value.device_view(device)
+                views[id(value)] = (value, view, view._version)
+            return views[id(value)][1]
+        if isinstance(value, dict):
+            return {key: replaced(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            items = [replaced(item) for item in value]
+            return type(value)(items) if type(value) in (list, tuple) else type(value)(*items)
+        return value
+
+    new_args, new_kwargs = replaced(args), replaced(kwargs)
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*new_args, **new_kwargs)
+    _record([tensor for tensor, _, _ in views.values()], device)
+    for tensor, view, version in views.values():
+        if view._version != version:
+            torch.autograd.graph.increment_version(tensor)
+            # The CPU may read the memory as soon as this returns.
+            torch.cuda.current_stream(device).synchronize()
+        if result is view:
+            return tensor
+    return result
+
+
+def _record(operands: list[UnifiedTensor], device: torch.device) -> None:
+    where = cuda_device(device)
+    stream = torch.cuda.current_stream(where)
+    if torch.cuda.is_current_stream_capturing():
+        return  # The graph's owner keeps its operands, as with any tensor.
+    for operand in operands:
+        current_registration(operand).record_use(where.index, stream.cuda_stream)
+
+
+def _is_cuda(tensor: torch.Tensor) -> bool:
+    return not isinstance(tensor, UnifiedTensor) and tensor.is_cuda
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``UnifiedTensor``: a CPU tensor that CUDA kernels read in place, and ``unified``, which makes one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from datapath_core.errors import UnsupportedError
+
+from pytorch_direct.memory.registration import Registration, registration_of
+
+__all__ = ["UnifiedTensor", "unified", "wrap"]
+
+
+def unified(tensor: torch.Tensor) -> UnifiedTensor:
+    """Let the GPU read a CPU tensor where it lies.
+
+    The memory of the whole storage is registered in place (pinned and mapped); nothing is copied, and the
+    result and `tensor` are two names of the same numbers. Without a GPU the result works the same on
+    ordinary memory.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Any strided CPU tensor of one dimension or more, contiguous or not, of any dtype. Its storage is
+        kept alive by the result.
+
+    Returns
+    -------
+    UnifiedTensor
+        `tensor` itself if it is unified already.
+
+    Raises
+    ------
+    TypeError
+        It is no tensor, or one without a single strided storage on the CPU.
+    ValueError
+        It has no dimension.
+    """
+    if isinstance(tensor, UnifiedTensor):
+        return tensor
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"unified() takes a torch.Tensor, not {type(tensor).__name__}")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise TypeError(
+            f"unified() takes a plain strided tensor, not one with layout {tensor.layout}"
+            f"{' and quantised' if tensor.is_quantized else ''}; convert it with to_dense() first"
+        )
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"unified() takes a tensor in host memory, but this one is on {tensor.device}; a GPU can read "
+            "that already"
+        )
+    if tensor.dim() == 0:
+        raise ValueError("unified() takes a tensor of one dimension or more; this one has none")
+    return wrap(tensor, registration_of(tensor))
+
+
+def wrap(tensor: torch.Tensor, registration: Registration) -> UnifiedTensor:
+    """Return a tensor over registered memory as a `UnifiedTensor`, an alias also to autograd."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.requires_grad:
+            alias = tensor.as_subclass(UnifiedTensor)
+        else:
+            # No view to autograd, so that whoever asks for a view's base does not find one here.
+            alias = torch.Tensor._make_subclass(UnifiedTensor, tensor)
+    alias._registration = registration
+    registration.tensors[id(alias)] = alias
+    return alias
+
+
+class UnifiedTensor(torch.Tensor):
+    """A tensor in host memory that both the CPU and CUDA kernels use; made by :func:`unified`.
+
+    To torch it is a CPU tensor: ``u.device`` is ``cpu``, and an operator whose other operands are on the
+    CPU gives an ordinary CPU tensor. Where an operand is on a GPU the operator runs there, over the same
+    memory, and gives an ordinary CUDA tensor; a GPU write into a unified tensor is waited for, so that
+    the CPU sees it. Views (slices, ``view``, ``t()``, ``detach()``) stay unified.
+
+    ``u[ids]`` with a CUDA tensor of ids gathers on that GPU, on its current stream, without waiting for it;
+    with CPU ids, on the CPU. Negative ids count from the end. :func:`pytorch_direct.gather` has options.
+
+    ``torch.save`` and ``pickle`` write an ordinary tensor, which loads anywhere; ``copy.deepcopy`` and
+    sending to another process give a unified one.
+
+    Notes
+    -----
+    The idea is PyTorch-Direct's (S. W. Min et al., arXiv 2101.07956), without a device type of its own.
+    """
+
+    _registration: Registration
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the memory is really pinned (False without a GPU)."""
+        return self._registration.is_registered
+
+    def device_view(self, device: torch.device | str | int | None = None) -> torch.Tensor:
+        """Return a CUDA tensor over the same memory: the operand for custom kernels, Inductor and graphs.
+
+        Parameters
+        ----------
+        device : torch.device, str, int or None
+            The GPU; None is the current one.
+
+        Returns
+        -------
+        torch.Tensor
+            Same shape, strides and dtype, on the GPU; nothing is copied. It keeps the memory alive.
+            Kernels that use it on a stream other than that current now must have ended before it is
+            dropped. Gradients flow back to the unified tensor.
+
+        Raises
+        ------
+        UnsupportedError
+            There is no CUDA, or the GPU cannot read the memory; the text says why.
+        IndexError
+            An earlier gather on this GPU met an id out of range.
+        """
+        from pytorch_direct.ops.bad_ids import raise_pending
+
+        where = cuda_device(device)
+        raise_pending(where.index)
+        if torch.is_grad_enabled() and self.requires_grad:
+            return _DeviceView.apply(self, where)  # type: ignore[no-any-return, no-untyped-call]
+        return device_view_of(self, where)
+
+    def share_memory_(self) -> UnifiedTensor:
+        """Move the memory into shared memory, once, and register that; logs that it does.
+
+        Unified views of the same memory move along. Ordinary tensors over it, such as the argument of
+        :func:`unified`, keep the old memory, which lives until they and running kernels are done with it.
+        """
+        from pytorch_direct.tensor.sharing import move_to_shared_memory
+
+        move_to_shared_memory(self)
+        return self
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        from pytorch_direct.ops.gather import gather_by_index, is_row_index
+
+        if is_row_index(index):
+            return gather_by_index(self, index)
+        return super().__getitem__(index)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UnifiedTensor:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        twin = unified(copy.deepcopy(plain(self), memo))
+        if getattr(self, "_is_param", False):
+            twin._is_param = True
+        memo[id(self)] = twin
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        ordinary = plain(self)
+        if getattr(self, "_is_param", False):
+            ordinary = torch.nn.Parameter(ordinary, requires_grad=self.requires_grad)
+        return ordinary.__reduce_ex__(protocol)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        from pytorch_direct.tensor.placement import place
+
+        return place(func, args, kwargs or {})
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return an ordinary tensor over the same memory, a leaf exactly if `tensor` is one."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.requires_grad and not tensor.is_leaf:
+            return tensor.as_subclass(torch.Tensor)
+        return tensor.detach().as_subclass(torch.Tensor).requires_grad_(tensor.requires_grad)
+
+
+def cuda_device(device: torch.device | str | int | None) -> torch.device:
+    """Return a CUDA device with its index; `UnsupportedError` where there is none."""
+    if not torch.cuda.is_available():
+        raise UnsupportedError(
+            f"no CUDA device can read a unified tensor here: torch {torch.__version__} sees no GPU; use it "
+            "as a CPU tensor"
+        )
+    where = (
+        torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+    )
+    if where.type != "cuda":
+        raise ValueError(f"a device view is on a CUDA device, not on {where}")
+    return where if where.index is not None else torch.device("cuda", torch.cuda.current_device())
+
+
+def current_registration(tensor: UnifiedTensor) -> Registration:
+    """Return the registration that covers the tensor's memory as it is now.
+
+    Raises
+    ------
+    UnsupportedError
+        Something moved the tensor to other memory since.
+    """
+    registration = tensor._registration
+    with torch._C.DisableTorchFunctionSubclass():
+        storage = tensor.untyped_storage()
+        same = (
+            storage.data_ptr() == registration.address and storage.nbytes() == registration.nbytes
+        )
+    if not same:
+        raise UnsupportedError(
+            "the unified tensor's storage was replaced, resized or moved since it was registered (by "
+            "resize_, set_, or sharing an ordinary tensor over it): call unified() on it again, and "
+            "share it by its own share_memory_()"
+        )
+    return registration
+
+
+def device_view_of(tensor: UnifiedTensor, device: torch.device) -> torch.Tensor:
+    """Return the view without autograd and without a look at earlier errors."""
+    memory = current_registration(tensor).device_bytes(device.index)
+    with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False), torch.no_grad():
+        view = torch.empty(0, dtype=tensor.dtype, device=device)
+        view.set_(  # type: ignore[call-overload]
+            memory.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+        if tensor.is_conj():
+            view = torch.conj(view)
+        return torch._neg_view(view) if tensor.is_neg() else view
+
+
+class _DeviceView(torch.autograd.Function):
+    """A view to the GPU, a copy of the gradient back to the host."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: UnifiedTensor, device: torch.device) -> torch.Tensor:
+        return device_view_of(tensor, device)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0].cpu(), None
