@@ -52,6 +52,10 @@ def check(wheel: Path) -> list[str]:
         libraries = [file for file in files if re.search(r"\.so(\.|$)", file)]
         for library in libraries:
             faults += _library_faults(Path(archive.extract(library, folder)), name)
+    # More than those that are wanted: an old build was lying in the source tree.
+    wanted = sum(pattern.endswith("\\.so") for pattern in WANTED[name])
+    if len(libraries) > wanted:
+        faults.append(f"{len(libraries)} libraries instead of {wanted}: {libraries}")
     pure = wheel.stem.endswith("-none-any")
     if pure == bool(libraries):
         faults.append("the tag and the contents disagree on native code")
