@@ -47,12 +47,15 @@ class Lowered:
         None where no gradient is wanted or reachable.
     reached : tuple of str
         Parameters whose gradients the backward returns, in order.
+    active : tuple of bool
+        Which outputs depend on a parameter whose gradient is wanted.
     stages : tuple of Stage
     """
 
     forward: Function
     backward: Function | None
     reached: tuple[str, ...]
+    active: tuple[bool, ...]
     stages: tuple[Stage, ...]
 
 
@@ -129,17 +132,17 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, counts: Counts)
     pipeline = _Pipeline(function)
     pipeline.set("trace", function)
     pipeline.optimise(forms, counts)
-    joint, reached = differentiate(pipeline.function, wrt)
-    if not reached:
+    gradients = differentiate(pipeline.function, wrt)
+    if not gradients.reached:
         forward = fuse(pipeline.function)
         pipeline.set("fuse", forward)
-        return Lowered(forward, None, (), tuple(pipeline.stages))
-    pipeline.set("differentiate", joint)
+        return Lowered(forward, None, (), gradients.active, tuple(pipeline.stages))
+    pipeline.set("differentiate", gradients.joint)
     pipeline.optimise(forms, counts, "joint: ")
     cut, backward = split(pipeline.function, len(function.results))
     forward, backward = verify(fuse(cut)), verify(fuse(backward))
     stages = (*pipeline.stages, Stage("forward: fuse", forward), Stage("backward: fuse", backward))
-    return Lowered(forward, backward, reached, stages)
+    return Lowered(forward, backward, gradients.reached, gradients.active, stages)
 
 
 def _seconds(lowered: Lowered, counts: Counts, machine: Machine) -> float:

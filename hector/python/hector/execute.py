@@ -57,11 +57,15 @@ def _forward(
 
 
 class _OnceOnly(torch.autograd.Function):
-    """Passes gradients on and refuses to be differentiated."""
+    """Passes the first ``count`` tensors on and refuses to be differentiated.
+
+    The others are what those depend on: with them in the graph, a second differentiation meets
+    this function and raises, instead of finding no path and giving zeros.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        return tuple(grad.view_as(grad) for grad in grads)
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(grad.view_as(grad) for grad in tensors[:count])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
@@ -90,6 +94,8 @@ class _Program(torch.autograd.Function):
         # is changed in place between forward and backward.
         used = [i for i, item in enumerate(trace.inputs) if item.name in ctx.names]
         ctx.save_for_backward(*(at_hand[name] for name in ctx.names), *(tensors[i] for i in used))
+        inactive = zip(outputs, built.lowered.active, strict=True)
+        ctx.mark_non_differentiable(*(output for output, active in inactive if not active))
         return outputs
 
     @staticmethod
@@ -104,15 +110,16 @@ class _Program(torch.autograd.Function):
                 space = trace.function.results[i].type.space
                 values[f"grad_{i}"] = _to_plan(grad, space, plan)
             args = [values[param_name(param)] for param in lowered.backward.params]
-            del values, grads
+            del values
             results = program.run(plan, args)
         found: dict[str, Tensor] = {}
         for name, result in zip(lowered.reached, results, strict=True):
             space = next(item.type.space for item in trace.inputs if item.name == name)
             found[name] = _to_user(result, space, plan)
         if again:
-            marked = tuple(grad.detach().requires_grad_() for grad in found.values())
-            found = dict(zip(found, _OnceOnly.apply(*marked), strict=True))
+            sources = (*ctx.saved_tensors[len(ctx.names) :], *grads)
+            marked = _OnceOnly.apply(len(found), *found.values(), *sources)
+            found = dict(zip(found, marked, strict=True))
         return (None, None, None, *(found.get(item.name) for item in trace.inputs))
 
 

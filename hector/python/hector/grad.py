@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from hector.ir.function import Builder, Function, Value, param_name
 from hector.ir.types import Space, Type
 
-__all__ = ["RULES", "differentiate"]
+__all__ = ["RULES", "Gradients", "differentiate"]
 
 Wanted: TypeAlias = Sequence[bool]
 Rule: TypeAlias = Callable[[Builder, Value, Value, Wanted], list[Value | None]]
@@ -188,7 +189,27 @@ RULES: dict[str, Rule] = {
 """The gradient of each operator that the front end can write."""
 
 
-def differentiate(function: Function, wrt: frozenset[str]) -> tuple[Function, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Gradients:
+    """What ``differentiate`` gives.
+
+    Attributes
+    ----------
+    joint : Function
+        Parameters: those of the function, then ``grad_0``, ... for its results. Results: those of
+        the function, then one gradient for each name in ``reached``.
+    reached : tuple of str
+        The wanted parameters that a result depends on, in parameter order.
+    active : tuple of bool
+        Which results depend on a wanted parameter.
+    """
+
+    joint: Function
+    reached: tuple[str, ...]
+    active: tuple[bool, ...]
+
+
+def differentiate(function: Function, wrt: frozenset[str]) -> Gradients:
     """The function followed by its vector-Jacobian product.
 
     Parameters
@@ -200,11 +221,7 @@ def differentiate(function: Function, wrt: frozenset[str]) -> tuple[Function, tu
 
     Returns
     -------
-    joint : Function
-        Parameters: those of ``function``, then ``grad_0``, ... for its results. Results: those of
-        ``function``, then one gradient for each name returned.
-    reached : tuple of str
-        The wanted parameters that a result depends on, in parameter order.
+    Gradients
     """
     b = Builder(function.name)
     b.params.extend(function.params)
@@ -233,4 +250,5 @@ def differentiate(function: Function, wrt: frozenset[str]) -> tuple[Function, tu
                     add(operand, grad)
     reached = [param for param in function.params if param in active and param in grads]
     joint = b.finish((*function.results, *(grads[param] for param in reached)))
-    return joint, tuple(param_name(param) for param in reached)
+    names = tuple(param_name(param) for param in reached)
+    return Gradients(joint, names, tuple(result in active for result in function.results))

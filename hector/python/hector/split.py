@@ -28,7 +28,7 @@ def split(joint: Function, outputs: int) -> tuple[Function, Function]:
     Parameters
     ----------
     joint : Function
-        As ``differentiate`` returns it; its last ``outputs`` parameters are the gradients.
+        As ``differentiate`` makes it; its last ``outputs`` parameters are the gradients.
     outputs : int
         How many of the first results are the forward's own.
 

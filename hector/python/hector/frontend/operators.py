@@ -94,9 +94,7 @@ def _number(r: Recorder, value: Any, other: Call, name: str) -> Call:
     return r.const(value, other.dtype)
 
 
-def _sum(
-    r: Recorder, x: Call, dim: Any = None, keepdim: bool = False, *, dtype: None = None
-) -> Call:
+def _sum(r: Recorder, x: Call, dim: Any = None, keepdim: bool = False) -> Call:
     if dim is None:
         raise r.refuse(
             "a sum or mean over everything", "name feature dimensions, or sum outside the function"

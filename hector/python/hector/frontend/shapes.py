@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hector.frontend.location import user_location
 from hector.frontend.record import Call, Recorder, SpaceVar
 from hector.ir.types import MAPS, Space
 
@@ -31,17 +32,27 @@ def broadcast(r: Recorder, x: Call, y: Call, name: str) -> tuple[tuple[int, ...]
     rank = max(len(x.shape), len(y.shape))
     a = (1,) * (rank - len(x.shape)) + x.shape
     b = (1,) * (rank - len(y.shape)) + y.shape
-    for m, n in zip(a, b, strict=True):
+    for low, high in ((x, y), (y, x)):
+        short = len(low.shape) < len(high.shape)
+        if short and low.var.space not in (None, Space.WEIGHT):
+            hint = "add the missing feature dimension, as in score[:, None] * message"
+            raise r.refuse(f"{name} of {low.shape} and {high.shape}", hint)
+    for number, (m, n) in enumerate(zip(a, b, strict=True)):
         if m != n and 1 not in (m, n):
-            raise ValueError(f"{x.shape} and {y.shape} do not broadcast in {name} ({x.location})")
+            space = (x if y.var.space is None else y).var.space
+            rows = ""
+            if number == 0 and space not in (None, Space.WEIGHT):
+                rows = f"; the first extent must be exactly {r.counts.rows(space)}, one for each "
+                rows += space.value.replace("_", " ")
+            raise ValueError(
+                f"{user_location()}: {x.shape} and {y.shape} do not broadcast in {name}{rows}"
+            )
     shape = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
     for low, high in ((x, y), (y, x)):
         short = len(low.shape) < len(high.shape)
-        if short or (rank and low.shape[0] == 1 != high.shape[0]):
-            if low.var.space not in (None, Space.WEIGHT):
-                hint = "add the missing feature dimension, as in score[:, None] * message"
-                raise r.refuse(f"{name} of {low.shape} and {high.shape}", hint)
-            low.var.join(SpaceVar(Space.WEIGHT))
+        same = len(low.shape) == len(high.shape) > 0
+        if short or (same and low.shape[0] == 1 != high.shape[0]):
+            r.require(low, Space.WEIGHT, f"{name} of {low.shape} and {high.shape}")
             return shape, high.var
     return shape, (r.join(x, y, name) if rank else x.var)
 

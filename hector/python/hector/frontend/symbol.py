@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -185,12 +186,11 @@ def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     if name not in operators.HANDLERS:
         raise recorder.refuse(f"the operator {name}", operators.SUPPORTED)
     handler = operators.HANDLERS[name]
-    inner = {key: _unwrap(recorder, value) for key, value in kwargs.items()}
+    positional = tuple(_unwrap(recorder, arg) for arg in args)
+    named = {key: _unwrap(recorder, value) for key, value in kwargs.items()}
     try:
-        call = handler(recorder, *(_unwrap(recorder, arg) for arg in args), **inner)
+        inspect.signature(handler).bind(recorder, *positional, **named)
     except TypeError as error:
-        if "argument" not in str(error) or ".py:" in str(error):
-            raise
-        text = str(error).split("() ", 1)[-1]
-        raise recorder.refuse(f"this form of {name} ({text})", operators.SUPPORTED) from error
-    return Symbol(recorder, call)
+        what = f"this form of {name} ({error})"
+        raise recorder.refuse(what, operators.SUPPORTED) from error
+    return Symbol(recorder, handler(recorder, *positional, **named))

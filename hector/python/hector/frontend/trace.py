@@ -194,6 +194,4 @@ def trace(
         Input(call.attrs["name"], path, Type(call.var.resolve(), feature_shape(call), call.dtype))
         for path, call in tracer.inputs.items()
     )
-    return Trace(
-        traced, inputs, tuple(tracer.guards.items()), degenerate(graph), sequence
-    )
+    return Trace(traced, inputs, tuple(tracer.guards.items()), degenerate(graph), sequence)

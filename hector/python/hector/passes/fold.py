@@ -44,9 +44,7 @@ def _rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | N
         spread = (1,) * (3 - len(vector.type.shape)) + vector.type.shape
         weighted = builder.emit("mul", split, builder.reshape(vector, spread))
         folded = builder.emit("sum", weighted, axes=(2,))
-        return builder.reshape(
-            builder.emit("linear", row, folded, **product.attrs), op.type.shape
-        )
+        return builder.reshape(builder.emit("linear", row, folded, **product.attrs), op.type.shape)
     return None
 
 

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad arguments of compiled calls raise before anything is computed."""
+
+import pytest
+import torch
+from layers import LAYERS, graph, inputs, maker
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import hector
+
+
+class CountOperators(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("which", "space"), [(0, "node"), (1, "relation"), (2, "edge")])
+@pytest.mark.parametrize("delta", [-1, 1])
+def test_wrong_number_of_rows(traced, which, space, delta):
+    layer = hector.compile(LAYERS["rgcn_sum"])
+    g = graph()
+    tensors = list(inputs("rgcn_sum", g, maker(torch.float32, grad=False), 4, 4))
+    if traced:
+        layer(g, *tensors)
+    g.plan()
+    good = tensors[which]
+    rows = good.shape[0] + delta
+    tensors[which] = torch.zeros(rows, *good.shape[1:])
+    with (
+        CountOperators() as ran,
+        pytest.raises(ValueError, match=rf"{space}|exactly {good.shape[0]}"),
+    ):
+        layer(g, *tensors)
+    assert ran.names == []
+
+
+def test_row_counts_follow_the_graph_of_the_call():
+    layer = hector.compile(LAYERS["rgcn"])
+    tensors = inputs("rgcn", graph(), maker(torch.float32, grad=False), 4, 4)
+    layer(graph(), *tensors)
+    with pytest.raises(ValueError, match="x has 13 rows; a node tensor of this graph has exactly"):
+        layer(graph(14), *tensors)
+
+
+def test_no_graph_and_two_graphs():
+    layer = hector.compile(LAYERS["rgcn"])
+    with pytest.raises(TypeError, match="exactly one hector.Graph argument, not 0"):
+        layer(torch.zeros(1), *inputs("rgcn", graph(), maker(torch.float32), 4, 4))
+    two = hector.compile(lambda g, h, x: hector.aggregate(x[g.src], g))
+    with pytest.raises(TypeError, match="not 2"):
+        two(graph(), graph(), torch.zeros(13, 2))
+
+
+def test_other_device():
+    layer = hector.compile(LAYERS["rgcn"])
+    tensors = inputs("rgcn", graph(), maker(torch.float32, grad=False), 4, 4)
+    with pytest.raises(ValueError, match="x is on meta, the graph on cpu"):
+        layer(graph(), tensors[0].to("meta"), *tensors[1:])
+
+
+def test_dtypes():
+    layer = hector.compile(LAYERS["rgcn"])
+    x, *rest = inputs("rgcn", graph(), maker(torch.float32, grad=False), 4, 4)
+    with pytest.raises(TypeError, match=r"test_checks|layers.py:\d+.*different dtypes \(f32, f64"):
+        layer(graph(), x.double(), *rest)
+    with pytest.raises(TypeError, match="x is torch.int64"):
+        layer(graph(), x.long(), *rest)
+
+
+def test_arguments_of_other_kinds():
+    layer = hector.compile(lambda g, xs: hector.aggregate(xs[0][g.src], g))
+    with pytest.raises(TypeError, match="argument xs is a list"):
+        layer(graph(), [torch.zeros(13, 2)])
+
+
+def test_sparse_input():
+    layer = hector.compile(lambda g, x: hector.aggregate(x[g.src], g))
+    with pytest.raises(ValueError, match="must be dense"):
+        layer(graph(), torch.zeros(13, 2).to_sparse())
+
+
+def test_compile_arguments():
+    with pytest.raises(ValueError, match="forms='fast' is none of auto, per_edge"):
+        hector.compile(forms="fast")
+    with pytest.raises(TypeError, match="takes a function"):
+        hector.compile(3)
