@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A range of host memory that work may use: of a pool, or the caller's own and registered in place.
+/// A range of host memory that work may use: of a pool, or the caller's own and registered in
+/// place.
 #pragma once
 
 #include "streams/device.hpp"
@@ -11,17 +12,23 @@
 
 namespace datapath {
 
-/// The last reference starts the way back: the memory is reused, or the owner released, after every recorded use.
+/// The last reference starts the way back: the memory is reused, or the owner released, after every
+/// recorded use.
 class Buffer : public RefCounted {
  public:
-  [[nodiscard]] virtual void* data() const noexcept                  = 0;
-  [[nodiscard]] virtual std::uint64_t nbytes() const noexcept        = 0;
-  [[nodiscard]] virtual std::uint64_t device_address() const noexcept = 0;  ///< 0 without a device.
-  [[nodiscard]] virtual Device* device() const noexcept              = 0;  ///< nullptr without one.
-  [[nodiscard]] virtual bool is_pinned() const noexcept              = 0;
-  [[nodiscard]] virtual bool is_registered() const noexcept          = 0;
-  [[nodiscard]] virtual std::string const& reason() const noexcept   = 0;
-  virtual void record_use(Device& device, dp_stream stream)          = 0;
+  [[nodiscard]] virtual void* data() const noexcept           = 0;
+  [[nodiscard]] virtual std::uint64_t nbytes() const noexcept = 0;
+  /// 0 without a device, and where the device does not see the buffer as one range.
+  [[nodiscard]] virtual std::uint64_t device_address() const noexcept = 0;
+  [[nodiscard]] virtual Device* device() const noexcept            = 0;  ///< nullptr without one.
+  [[nodiscard]] virtual bool is_pinned() const noexcept            = 0;
+  [[nodiscard]] virtual bool is_registered() const noexcept        = 0;
+  [[nodiscard]] virtual std::string const& reason() const noexcept = 0;
+  /// Bytes from `offset` on that lie in one registered piece: a single copy, and I/O on registered
+  /// memory, must not go further. 0 at the end.
+  [[nodiscard]] virtual std::uint64_t contiguous_span(std::uint64_t offset) const noexcept = 0;
+  /// Throws DP_ERR_UNSUPPORTED for a stream that captures: its work is not in flight yet.
+  virtual void record_use(Device& device, dp_stream stream) = 0;
 };
 
 }  // namespace datapath

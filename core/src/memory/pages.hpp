@@ -14,6 +14,11 @@ namespace datapath {
 [[nodiscard]] std::uintptr_t page_floor(std::uintptr_t address) noexcept;
 [[nodiscard]] std::uintptr_t page_ceil(std::uintptr_t address) noexcept;
 
+/// Allocations start and end at multiples of this.
+inline constexpr std::uint64_t allocation_grain = 4096;
+/// A transparent huge page of x86-64 and of most aarch64 kernels.
+inline constexpr std::uint64_t huge_page_bytes = std::uint64_t{2} << 20U;
+
 /// Rounds up to a multiple of a power of two.
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) noexcept
 { return (value + unit - 1) & ~(unit - 1); }

@@ -1,22 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// PinnedPool: one reserved address range, backed and registered in pieces, exact sizes at 4 KiB grain.
+/// PinnedPool: one reserved address range, backed and registered in pieces, exact sizes at 4 KiB
+/// grain.
+///
+/// A request of up to one piece lies in one piece wherever that is possible within the budget, so
+/// that a single copy can move it; a larger one spans pieces that touch (Buffer::contiguous_span
+/// tells where they meet). Free memory is used first, then new pieces, then memory whose last work
+/// is waited for.
 #pragma once
 
+#include "memory/backing.hpp"
 #include "memory/buffer.hpp"
+#include "memory/free_ranges.hpp"
+#include "memory/uses.hpp"
 #include "support/fork.hpp"
 
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace datapath {
 
 struct PoolOptions {
-  std::uint64_t budget{0};
-  std::uint64_t piece_bytes{0};
+  std::uint64_t budget{0};       ///< 0: setting memory.budget, else what is available.
+  std::uint64_t piece_bytes{0};  ///< 0: up to the setting's, growing with the pool.
   std::int32_t huge_pages{0};
   std::int32_t numa_node{-1};  ///< -1: the device's node, else no binding.
   std::int32_t lock{0};
-  Ref<Device> device;
+  Ref<Device>
+    device;  ///< Named by the caller: it must pin. Nothing: CUDA's default, else plain memory.
 };
 
 class Pool : public RefCounted {
@@ -25,13 +44,100 @@ class Pool : public RefCounted {
   ~Pool() override;
 
   [[nodiscard]] Ref<Buffer> allocate(std::uint64_t nbytes, std::uint64_t alignment = 0);
+  /// Free memory for `nbytes` more, in pieces of full size.
   void reserve(std::uint64_t nbytes);
+  /// Gives back pieces that nothing uses; returns their bytes.
   std::uint64_t trim();
-  [[nodiscard]] dp_pool_stats stats() const;
+  [[nodiscard]] dp_pool_stats stats();
   void close();
-};
 
-/// dp_register.
-[[nodiscard]] Ref<Buffer> register_memory(void* pointer, std::uint64_t nbytes, bool read_only, bool required, Ref<Device> device, dp_owner owner);
+  [[nodiscard]] Device* device() const noexcept { return options_.device.get(); }
+  /// Throws if the books do not add up: every backed byte is free, held or pending, and no free
+  /// neighbours are apart. For tests.
+  void check_invariants();
+
+ protected:
+  void last_reference_gone() const noexcept override;
+
+ private:
+  friend class PoolBuffer;
+  struct Pending {
+    FreeRanges::Range range;
+    PendingUses uses;
+    bool lost{false};  ///< Its device failed: never reused.
+  };
+  /// New memory: the range of the request that it is for, and the pieces to back.
+  struct Growth {
+    FreeRanges::Range request{0, 0};  ///< Empty for a reserve.
+    std::vector<Piece> pieces;
+  };
+  using Books = std::unique_lock<std::mutex>;
+
+  // ---- pool.cpp
+  void check_usable() const;
+  [[nodiscard]] std::uint64_t obtain(std::uint64_t nbytes, std::uint64_t alignment);
+  [[nodiscard]] Ref<Buffer> make_buffer(std::uint64_t address,
+                                        std::uint64_t nbytes,
+                                        std::uint64_t rounded);
+  [[noreturn]] void fail_budget(std::uint64_t nbytes) const;
+
+  // ---- pool_return.cpp: the way back
+  void give_back(FreeRanges::Range range, std::uint64_t nbytes, PendingUses uses) noexcept;
+  void insert_free(FreeRanges::Range range);
+  /// Asks at most `most` of the oldest; true if memory came back.
+  bool poll_pending(std::size_t most);
+  /// False if there is nothing to wait for.
+  bool wait_for_oldest();
+  /// True once nothing is pending any more, or only what never will pass.
+  bool settle();
+  void give_back_when_settled() noexcept;
+  [[nodiscard]] bool has_lost() const noexcept;
+
+  // ---- pool_growth.cpp: what is backed; with growth_mutex_ held
+  [[nodiscard]] std::optional<std::uint64_t> obtain_by_growth(std::uint64_t nbytes,
+                                                              std::uint64_t alignment);
+  [[nodiscard]] std::optional<Growth> plan_piece(std::uint64_t nbytes);
+  [[nodiscard]] std::optional<Growth> plan_span(std::uint64_t nbytes, std::uint64_t alignment);
+  /// The placement over touching free ranges, and unbacked ones if wanted, that needs least
+  /// backing.
+  [[nodiscard]] std::optional<std::uint64_t> find_place(std::uint64_t nbytes,
+                                                        std::uint64_t alignment,
+                                                        bool with_unbacked) const;
+  [[nodiscard]] std::optional<std::uint64_t> take_spanning(std::uint64_t nbytes,
+                                                           std::uint64_t alignment);
+  void cut_into_pieces(FreeRanges::Range range, std::vector<Piece>& pieces) const;
+  void grow(Books& books, Growth& growth);
+  /// Backed bytes that may be added: by the budget, and by what the system has.
+  [[nodiscard]] std::uint64_t room() const;
+  [[nodiscard]] bool is_free(Piece const& piece) const;
+  [[nodiscard]] std::uint64_t free_pieces_bytes() const;
+  /// Gives back free pieces until `nbytes` are back or none is left.
+  std::uint64_t unback_free_pieces(Books& books, std::uint64_t nbytes);
+
+  ForkGuard fork_;
+  PoolOptions options_;
+  BackingOptions backing_;
+  std::string reason_;  ///< Why there is no device.
+  std::uint64_t budget_{0};
+  std::uint64_t piece_bytes_{0};
+  bool fixed_pieces_{false};
+  std::byte* addresses_{nullptr};
+  std::uint64_t address_bytes_{0};
+  FreeRanges::Range usable_{0, 0};  ///< Of the addresses; behind it lies a page for zero bytes.
+
+  /// Held by those who change what is backed; taken before `mutex_`.
+  std::mutex growth_mutex_;
+  mutable std::mutex mutex_;
+  std::condition_variable returned_;
+  std::map<std::uint64_t, Piece> pieces_;  ///< By start.
+  std::set<std::string> reasons_;          ///< Of unpinned pieces; buffers point into it.
+  FreeRanges free_;                        ///< Backed and unused; joined within pieces only.
+  FreeRanges unbacked_;
+  std::deque<Pending> pending_;
+  std::size_t waiting_{0};  ///< Pending ranges that some thread waits for, outside `pending_`.
+  dp_pool_stats counts_{};
+  bool closed_{false};
+  bool reaping_{false};
+};
 
 }  // namespace datapath
