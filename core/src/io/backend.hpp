@@ -44,6 +44,9 @@ class Backend {
   /// Attempts that have ended, ever; tells slow from stuck.
   [[nodiscard]] virtual std::uint64_t attempts_ended() const noexcept = 0;
 
+  /// Pieces that were submitted and have not ended.
+  [[nodiscard]] virtual std::uint64_t load() const noexcept = 0;
+
   /// Device pointers are served too.
   [[nodiscard]] virtual bool takes_device_pointers() const noexcept { return false; }
 

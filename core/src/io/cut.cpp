@@ -22,13 +22,14 @@ std::uint64_t round_down(std::uint64_t value, std::uint64_t unit)
 std::uint32_t offset_alignment(Descriptors const& file, IoOp op) noexcept
 { return op == IoOp::read ? file.read_alignment : file.write_alignment; }
 
-/// Pieces that end at multiples of the chunk, so that neighbours stay aligned.
+/// Direct pieces of one chunk each; buffered ones end at multiples of it, so that they share no page.
 void cut_range(std::vector<IoPiece>& pieces, IoPiece piece, std::uint64_t end, std::uint64_t chunk)
 {
   auto const start   = piece.offset;
   auto* const memory = piece.pointer;
   while (piece.offset < end) {
-    auto const stop = std::min(end, round_down(piece.offset, chunk) + chunk);
+    auto const from = piece.direct ? piece.offset : round_down(piece.offset, chunk);
+    auto const stop = std::min(end, from + chunk);
     piece.nbytes    = stop - piece.offset;
     piece.pointer   = memory + (piece.offset - start);
     pieces.push_back(piece);

@@ -26,6 +26,7 @@ class FaultyBackend final : public Backend {
   [[nodiscard]] bool stop() override;
   [[nodiscard]] bool on_own_thread() const noexcept override;
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept override;
+  [[nodiscard]] std::uint64_t load() const noexcept override { return inner_->load(); }
   [[nodiscard]] bool takes_device_pointers() const noexcept override
   { return inner_->takes_device_pointers(); }
   void forget(Descriptors const& file) noexcept override { inner_->forget(file); }

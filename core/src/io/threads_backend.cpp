@@ -44,6 +44,7 @@ ThreadsBackend::~ThreadsBackend()
 void ThreadsBackend::submit(IoList pieces)
 {
   std::uint32_t wakes = 0;
+  load_.fetch_add(pieces.size(), std::memory_order_relaxed);
   {
     std::lock_guard const lock{mutex_};
     if (!stopping_) {
@@ -83,6 +84,7 @@ void ThreadsBackend::work() noexcept
     auto const nbytes = piece->attempt_bytes();
     lock.unlock();
     auto const result = attempt(*piece);
+    load_.fetch_sub(1, std::memory_order_relaxed);
     attempts_ended_.fetch_add(1, std::memory_order_relaxed);
     attempt_ended(*piece, result);
     lock.lock();

@@ -23,6 +23,8 @@ class ThreadsBackend : public Backend {
   [[nodiscard]] bool stop() override;
   [[nodiscard]] bool on_own_thread() const noexcept override;
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept override;
+  [[nodiscard]] std::uint64_t load() const noexcept override
+  { return load_.load(std::memory_order_relaxed); }
   void describe(JsonWriter& json) const override;
 
  protected:
@@ -44,6 +46,7 @@ class ThreadsBackend : public Backend {
   bool stopping_{false};
   std::condition_variable ended_;
   std::atomic<std::uint64_t> attempts_ended_{0};
+  std::atomic<std::uint64_t> load_{0};
   std::mutex stop_mutex_;
   std::vector<std::thread> threads_;
 };

@@ -73,13 +73,18 @@ std::uint64_t UringBackend::attempts_ended() const noexcept
   return sum;
 }
 
+std::uint64_t UringBackend::load() const noexcept
+{
+  std::uint64_t sum = 0;
+  for (auto const& ring : rings_) { sum += ring->load(); }
+  return sum;
+}
+
 void UringBackend::describe(JsonWriter& json) const
 {
-  std::uint64_t load = 0;
-  for (auto const& ring : rings_) { load += ring->load(); }
   json.field("rings", static_cast<std::uint64_t>(rings_.size()))
     .field("setup_flags", ring_flag_names(rings_.front()->flags()))
-    .field("queued", load);
+    .field("queued", load());
 }
 
 }  // namespace datapath

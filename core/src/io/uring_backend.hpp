@@ -22,6 +22,7 @@ class UringBackend final : public Backend {
   [[nodiscard]] bool stop() override;
   [[nodiscard]] bool on_own_thread() const noexcept override;
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept override;
+  [[nodiscard]] std::uint64_t load() const noexcept override;
   void describe(JsonWriter& json) const override;
 
  private:
