@@ -40,12 +40,15 @@ class Compiled:
     ----------
     function : callable
         What was compiled; call it to run eagerly.
+    name : str
+        Its name, as messages say it.
     forms : Forms or None
         None lets the cost model choose for each graph.
     """
 
     def __init__(self, function: Callable[..., Any], forms: Forms | None = None) -> None:
         functools.update_wrapper(self, function)
+        self.name = getattr(function, "__name__", type(function).__name__)
         self.function = function
         self.forms = forms
         self._signature = inspect.signature(function)
@@ -95,7 +98,7 @@ class Compiled:
         graphs = {id(v): v for v in bound.arguments.values() if isinstance(v, Graph)}
         if len(graphs) != 1:
             raise TypeError(
-                f"{self.__name__}: compiled functions take exactly one hector.Graph argument, "
+                f"{self.name}: compiled functions take exactly one hector.Graph argument, "
                 f"not {len(graphs)}"
             )
         (graph,) = graphs.values()
@@ -109,7 +112,7 @@ class Compiled:
             self._traces.append(found)
         tensors = tuple(fetch(bound.arguments, item.path) for item in found.inputs)
         checked = tuple(
-            _check(self.__name__, item, tensor, graph)
+            _check(self.name, item, tensor, graph)
             for item, tensor in zip(found.inputs, tensors, strict=True)
         )
         return _Call(found, graph, checked)

@@ -103,7 +103,8 @@ class _Program(torch.autograd.Function):
         again = torch.is_grad_enabled()
         built, plan, trace = ctx.built, ctx.plan, ctx.trace
         program, lowered = built.backward, built.lowered
-        assert program is not None and lowered.backward is not None
+        assert program is not None
+        assert lowered.backward is not None
         values = dict(zip(ctx.names, ctx.saved_tensors, strict=False))
         with torch.no_grad():
             for i, grad in enumerate(grads):
@@ -118,7 +119,9 @@ class _Program(torch.autograd.Function):
             found[name] = _to_user(result, space, plan)
         if again:
             sources = (*ctx.saved_tensors[len(ctx.names) :], *grads)
-            marked = _OnceOnly.apply(len(found), *found.values(), *sources)
+            marked = _OnceOnly.apply(  # type: ignore[no-untyped-call]
+                len(found), *found.values(), *sources
+            )
             found = dict(zip(found, marked, strict=True))
         return (None, None, None, *(found.get(item.name) for item in trace.inputs))
 
@@ -144,5 +147,7 @@ def execute(
     if built.backward is None:
         with torch.no_grad():
             return _forward(built, plan, trace, tensors)[0]
-    outputs: tuple[Tensor, ...] = _Program.apply(built, plan, trace, *tensors)
+    outputs: tuple[Tensor, ...] = _Program.apply(  # type: ignore[no-untyped-call]
+        built, plan, trace, *tensors
+    )
     return outputs

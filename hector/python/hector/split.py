@@ -61,14 +61,13 @@ def split(joint: Function, outputs: int) -> tuple[Function, Function]:
         """The value inside the backward function: recomputed, or saved by the forward."""
         if op in new:
             return new[op]
-        if op in after or op in set(seeds) or op not in before or op.op in _RECOMPUTED:
+        if op in after or op not in before or op.op in _RECOMPUTED:
             new[op] = backward.again(op, [build(operand) for operand in op.operands])
         else:
             new[op] = saved[op] = read.param(f"saved_{len(saved)}", op.type)
         return new[op]
 
-    for seed in seeds:
-        new[seed] = seed
+    new.update(zip(seeds, seeds, strict=True))
     for op in joint.ops:
         if op in wanted and op in after:
             build(op)

@@ -107,6 +107,7 @@ class TracedModule:
         return self._wrap(str(key), getattr(self._module, str(key)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Trace through the module's ``forward``; its hooks do not run."""
         forward = type(self._module).forward
         inner = getattr(forward, "function", forward)  # a compiled method is traced through
         return inner(self, *args, **kwargs)

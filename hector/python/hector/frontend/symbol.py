@@ -69,12 +69,12 @@ class Symbol:
         return self.dim()
 
     @property
-    def T(self) -> Symbol:
+    def T(self) -> Symbol:  # noqa: N802
         """Transpose of a matrix."""
         return self._apply("t")
 
     @property
-    def mT(self) -> Symbol:
+    def mT(self) -> Symbol:  # noqa: N802
         """Last two dimensions exchanged."""
         return self._apply("transpose", -2, -1)
 
@@ -103,7 +103,7 @@ class Symbol:
         recorder = _find(args, kwargs or {})
         name = operators.FUNCTIONS.get(func)
         if name is None:
-            shown = getattr(func, "__qualname__", None) or getattr(func, "__name__", str(func))
+            shown = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", func))
             raise recorder.refuse(shown, operators.SUPPORTED)
         return run(recorder, name, args, kwargs or {})
 

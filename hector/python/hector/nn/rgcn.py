@@ -145,6 +145,7 @@ class RGCNConv(nn.Module):
         return out
 
     def extra_repr(self) -> str:
+        """What ``print(layer)`` shows in the parentheses."""
         return (
             f"{self.in_channels}, {self.out_channels}, num_relations={self.num_relations}, "
             f"aggr={self.aggr!r}"

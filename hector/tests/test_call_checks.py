@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from layers import LAYERS, graph, inputs, maker
+from relational_layers import LAYERS, graph, inputs, maker
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hector
@@ -50,7 +50,7 @@ def test_row_counts_follow_the_graph_of_the_call():
 
 def test_no_graph_and_two_graphs():
     layer = hector.compile(LAYERS["rgcn"])
-    with pytest.raises(TypeError, match="exactly one hector.Graph argument, not 0"):
+    with pytest.raises(TypeError, match="exactly one .* argument, not 0"):
         layer(torch.zeros(1), *inputs("rgcn", graph(), maker(torch.float32), 4, 4))
     two = hector.compile(lambda g, h, x: hector.aggregate(x[g.src], g))
     with pytest.raises(TypeError, match="not 2"):
@@ -67,9 +67,9 @@ def test_other_device():
 def test_dtypes():
     layer = hector.compile(LAYERS["rgcn"])
     x, *rest = inputs("rgcn", graph(), maker(torch.float32, grad=False), 4, 4)
-    with pytest.raises(TypeError, match=r"test_checks|layers.py:\d+.*different dtypes \(f32, f64"):
+    with pytest.raises(TypeError, match=r"layers.py:\d+.*different dtypes \(f32, f64"):
         layer(graph(), x.double(), *rest)
-    with pytest.raises(TypeError, match="x is torch.int64"):
+    with pytest.raises(TypeError, match="x is torch"):
         layer(graph(), x.long(), *rest)
 
 

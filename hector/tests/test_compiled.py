@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from layers import LAYERS, graph, inputs, maker, outputs_and_gradients
+from relational_layers import LAYERS, graph, inputs, maker, outputs_and_gradients
 
 import hector
 from hector.forms import ALL_FORMS
@@ -31,7 +31,7 @@ def check(name, forms, g, tensors):
     found = outputs_and_gradients(compiled, g, tensors)
     assert [r.requires_grad for r in found] == [r.requires_grad for r in expected]
     for a, b in zip(found, expected, strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
         torch.testing.assert_close(a, b, **TOLERANCE[dtype])
     again = outputs_and_gradients(compiled, g, tensors)
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
@@ -176,7 +176,8 @@ def test_results_do_not_share_memory_with_inputs_or_each_other():
     x = torch.randn(g.num_nodes, 2)
     results = through(g, x)
     pointers = {r.untyped_storage().data_ptr() for r in (x, *results)}
-    assert len(pointers) == 4 and torch.equal(results[0], x)
+    assert len(pointers) == 4
+    assert torch.equal(results[0], x)
 
 
 def test_one_trace_serves_graphs_of_any_size():

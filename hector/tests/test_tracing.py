@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from layers import graph
+from relational_layers import graph
 
 import hector
 
@@ -22,9 +22,9 @@ UNSUPPORTED = {
     "cumsum": (lambda g, x: torch.cumsum(x[g.src], 1), "cumsum"),
     "method": (lambda g, x: x.topk(2), "Tensor.topk"),
     "where": (lambda g, x: torch.where(x > 0, x, x), "__gt__"),
-    "branch": (lambda g, x: x if x else x, "branch"),
+    "branch": (lambda g, x: x if x else g, "branch"),
     "rows as a number": (lambda g, x: x / x.shape[0], "a number of rows|RowCount"),
-    "loop over rows": (lambda g, x: [row for row in x], "loop over rows"),
+    "loop over rows": (lambda g, x: list(x), "loop over rows"),
     "ids as data": (lambda g, x: x[g.src + 1], "g.src.+|unsupported"),
     "einsum": (lambda g, x: torch.einsum("ij->i", x[g.src]), "einsum"),
     "whole sum": (lambda g, x: x.sum(), "sum or mean over everything"),
@@ -57,28 +57,28 @@ def test_matrix_for_each_edge_is_refused():
 
     with pytest.raises(RuntimeError, match="rows x k x n memory") as caught:
         run(layer, x(), torch.randn(RELATIONS, 3, 3), torch.randn(60))
-    assert __file__ in str(caught.value) and "scale the rows" in str(caught.value)
+    assert __file__ in str(caught.value)
+    assert "scale the rows" in str(caught.value)
 
 
 def test_matrices_without_an_index_are_refused():
-    with pytest.raises((RuntimeError, ValueError), match="W\\[g.rel\\]|rows"):
+    with pytest.raises((RuntimeError, ValueError), match=r"W\[g.rel\]|rows"):
         run(lambda g, x, W: hector.linear(x[g.src], W), x(), torch.randn(60, 3, 3))
 
 
 def test_spaces_do_not_mix():
-    with pytest.raises(ValueError, match="index the node or relation tensor by g.src"):
+    with pytest.raises(ValueError, match="index the node or relation tensor by"):
         hector.compile(lambda g, x: x[g.src] + x)(graph(60, 60), torch.randn(60, 3))
 
 
 def test_sum_over_rows():
-    with pytest.raises(ValueError, match="rows are summed by hector.aggregate"):
+    with pytest.raises(ValueError, match="rows are summed by"):
         run(lambda g, x: x[g.src].sum(0), x())
 
 
 def test_aggregate_of_nodes():
-    with pytest.raises(ValueError, match="hector.aggregate needs a edge tensor"):
-        run(lambda g, x: hector.aggregate(hector.linear(x[g.src], x[g.src].T) if 0 else x, g)
-            if x[g.src].dim() else x, x())  # fmt: skip
+    with pytest.raises(ValueError, match="needs a edge tensor, but this is a node tensor"):
+        run(lambda g, x: hector.aggregate(x[g.src], g) + hector.aggregate(x, g), x())
 
 
 def test_unknown_words():

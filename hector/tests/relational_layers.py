@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import hector
@@ -25,7 +24,9 @@ def rgcn_sum(g, x, W, norm):
 
 def rgat(g, x, W, a_src, a_dst):
     z_src, z_dst = hector.linear(x[g.src], W[g.rel]), hector.linear(x[g.dst], W[g.rel])
-    score = F.leaky_relu((z_src * a_src[g.rel]).sum(-1) + (z_dst * a_dst[g.rel]).sum(-1), 0.2)
+    score = torch.nn.functional.leaky_relu(
+        (z_src * a_src[g.rel]).sum(-1) + (z_dst * a_dst[g.rel]).sum(-1), 0.2
+    )
     return hector.aggregate(hector.edge_softmax(score, g)[:, None] * z_src, g)
 
 
@@ -39,7 +40,7 @@ def rgat_heads(g, x, W, a):
 def typed(g, x, K, Q, edge):
     k, q = hector.linear(x, K[g.node_type]), hector.linear(x, Q[g.node_type])
     gate = torch.sigmoid((k[g.src] * q[g.dst]).mean(-1, keepdim=True) + edge)
-    return hector.aggregate(gate * F.silu(k)[g.src], g, reduce="max")
+    return hector.aggregate(gate * torch.nn.functional.silu(k)[g.src], g, reduce="max")
 
 
 def edge_output(g, x, W, t):
