@@ -140,7 +140,8 @@ def show(row: dict[str, object]) -> None:
     """Print one row."""
     ours = row["compiled_s"]
     peers = row["peers_s"]
-    assert isinstance(ours, float) and isinstance(peers, dict)
+    assert isinstance(ours, float)
+    assert isinstance(peers, dict)
     ratios = ", ".join(f"{p} {s * 1e3:.2f} ms ({s / ours:.1f}x)" for p, s in peers.items())
     print(
         f"{row['graph']:6} {row['layer']} {row['direction']:16} {ours * 1e3:8.2f} ms "

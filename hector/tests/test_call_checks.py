@@ -50,7 +50,7 @@ def test_row_counts_follow_the_graph_of_the_call():
 
 def test_no_graph_and_two_graphs():
     layer = hector.compile(LAYERS["rgcn"])
-    with pytest.raises(TypeError, match="exactly one .* argument, not 0"):
+    with pytest.raises(TypeError, match="argument, not 0"):
         layer(torch.zeros(1), *inputs("rgcn", graph(), maker(torch.float32), 4, 4))
     two = hector.compile(lambda g, h, x: hector.aggregate(x[g.src], g))
     with pytest.raises(TypeError, match="not 2"):

@@ -77,7 +77,7 @@ def test_sum_over_rows():
 
 
 def test_aggregate_of_nodes():
-    with pytest.raises(ValueError, match="needs a edge tensor, but this is a node tensor"):
+    with pytest.raises(ValueError, match="needs an edge tensor, but this is a node tensor"):
         run(lambda g, x: hector.aggregate(x[g.src], g) + hector.aggregate(x, g), x())
 
 

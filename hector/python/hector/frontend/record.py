@@ -19,6 +19,11 @@ __all__ = ["DTYPES", "Call", "Recorder", "SpaceVar"]
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
+def _shown(space: Space) -> str:
+    name = space.value.replace("_", " ")
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
 class SpaceVar:
     """The space of a recorded tensor, perhaps not yet known; variables that agree are joined."""
 
@@ -120,10 +125,9 @@ class Recorder:
     def require(self, call: Call, space: Space, reason: str) -> None:
         """State that a tensor's rows are the members of a space (or that it has no rows)."""
         if not call.var.join(SpaceVar(space)):
-            has = call.var.resolve().value
             raise ValueError(
-                f"{user_location()}: {reason} needs a {space.value} tensor, but this is a {has} "
-                f"tensor (from {call.location})"
+                f"{user_location()}: {reason} needs {_shown(space)} tensor, but this is "
+                f"{_shown(call.var.resolve())} tensor (from {call.location})"
             )
         if space is not Space.WEIGHT:
             rows = self.counts.rows(space)
@@ -137,8 +141,8 @@ class Recorder:
         """State that two tensors of equal row count have rows of the same space."""
         if not a.var.join(b.var):
             raise ValueError(
-                f"{user_location()}: {reason} of a {a.var.resolve().value} tensor and a "
-                f"{b.var.resolve().value} tensor; index the node or relation tensor by g.src, "
+                f"{user_location()}: {reason} of {_shown(a.var.resolve())} tensor and "
+                f"{_shown(b.var.resolve())} tensor; index the node or relation tensor by g.src, "
                 f"g.dst or g.rel first, so that both have one row an edge"
             )
         return a.var
