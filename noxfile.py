@@ -163,7 +163,7 @@ def configure(session: nox.Session, variant: str) -> None:
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if variant == 'plain' else 'Debug'}",
         f"-DDATAPATH_SANITIZE={CPP[variant]}", "-DDATAPATH_BUILD_TESTS=ON",
         f"-DDATAPATH_BUILD_BENCHMARKS={'ON' if variant == 'plain' else 'OFF'}",
-        "-DDATAPATH_BUILD_PYTHON=OFF", "--log-level=WARNING", external=True,
+        "-DDATAPATH_WARNINGS_AS_ERRORS=ON", "-DDATAPATH_BUILD_PYTHON=OFF", "--log-level=WARNING", external=True,
     )  # fmt: skip
 
 
