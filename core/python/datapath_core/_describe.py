@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine and the library are: one dictionary for people and for bug reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from datapath_core import _core, _log
+
+__all__ = ["describe"]
+
+
+def describe(probe_devices: bool = False) -> dict[str, Any]:
+    """Describe the machine, the library and every backend with its state and reason.
+
+    Parameters
+    ----------
+    probe_devices : bool
+        Also open the CUDA devices, which initialises the driver in this process.
+
+    Returns
+    -------
+    dict
+        JSON-like. ``version``, ``abi``, ``machine``, ``limits``, a section for each part of the
+        library (its backends, devices, memory), and ``settings``.
+    """
+    described: dict[str, Any] = json.loads(_core.describe_json(probe_devices))
+    _log.flush()
+    return described
