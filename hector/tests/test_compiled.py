@@ -139,6 +139,14 @@ def test_no_grad_builds_no_graph():
         assert COMPILED["rgcn", "auto"](g, *tensors).is_inference()
 
 
+def test_a_plan_made_in_inference_mode_serves_training():
+    g = graph()
+    tensors = inputs("rgat", g, maker(torch.float64), 3, 4)
+    with torch.inference_mode():
+        COMPILED["rgat", "auto"](g, *tensors)
+    check("rgat", "auto", g, tensors)
+
+
 def test_double_backward_is_refused_and_first_is_not():
     g = graph()
     tensors = inputs("rgcn", g, maker(torch.float64), 3, 4)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan's maps, orders and counts, against their definitions."""
 
+import itertools
+
 import pytest
 import torch
 from relational_layers import graph
@@ -44,7 +46,7 @@ def test_segments_group_every_row_once_in_a_fixed_order():
         bounds = segments.bounds.tolist()
         assert bounds == plan.host_bounds(name)
         assert len(bounds) == plan.counts.rows(through.target) + 1
-        for target, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for target, (start, stop) in enumerate(itertools.pairwise(bounds)):
             members = order[start:stop]
             assert (index[members] == target).all()
             assert members.tolist() == sorted(members.tolist())
@@ -75,5 +77,5 @@ def test_no_nodes():
 
 def test_node_types_are_asked_for():
     plain = hector.Graph(torch.zeros(2, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long), 2)
-    with pytest.raises(ValueError, match="no edge.src_type: pass node_type"):
+    with pytest.raises(ValueError, match="pass node_type="):
         plain.plan().index("edge.src_type")

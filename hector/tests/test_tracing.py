@@ -147,6 +147,29 @@ def test_replaced_parameters_and_changed_values_are_seen():
     torch.testing.assert_close(layer(g, features), layer.eager(g, features))
 
 
+class Stack(torch.nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        convs = [hector.nn.RGCNConv(3, 3, RELATIONS) for _ in range(depth)]
+        self.layers = torch.nn.ModuleList(convs)
+
+    def eager(self, g, x):
+        for layer in self.layers:
+            x = torch.relu(layer(g, x))
+        return x
+
+    forward = hector.compile(eager)
+
+
+def test_compiled_layers_inside_a_compiled_method_become_one_program():
+    torch.manual_seed(0)
+    stack, g, features = Stack(3), graph(), x()
+    torch.testing.assert_close(stack(g, features), stack.eager(g, features))
+    assert Stack.forward.explain(stack, g, features).source.count("def ") == 2
+    stack.layers.append(hector.nn.RGCNConv(3, 3, RELATIONS))
+    torch.testing.assert_close(stack(g, features), stack.eager(g, features))
+
+
 OPERATORS = {
     "arithmetic": lambda g, x: 1 - (2 * x[g.src] + 3) / (x[g.dst] * x[g.dst] + 1) - x[g.src] / 2,
     "exp log": lambda g, x: torch.log(torch.exp(x[g.src]) + 1),

@@ -17,6 +17,7 @@ from hector.emit.torch import TorchEmitter
 from hector.execute import execute
 from hector.explain import Explanation
 from hector.forms import NAMED_FORMS, Forms
+from hector.frontend.graph import TracedGraph
 from hector.frontend.trace import Input, Trace, fetch, trace
 from hector.graph import Graph
 from hector.ir.types import Space
@@ -70,6 +71,8 @@ class Compiled:
         UnsupportedError
             If the function uses what cannot be compiled.
         """
+        if any(isinstance(value, TracedGraph) for value in (*args, *kwargs.values())):
+            return self.function(*args, **kwargs)  # called by a function that is being traced
         call = self._match(args, kwargs)
         built = self._specialise(call)
         outputs = execute(built, call.graph.plan(), call.trace, call.tensors)

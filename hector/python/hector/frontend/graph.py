@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
@@ -105,6 +105,14 @@ class TracedModule:
 
     def __getitem__(self, key: object) -> Any:
         return self._wrap(str(key), getattr(self._module, str(key)))
+
+    def __len__(self) -> int:
+        count = len(self._module)  # type: ignore[arg-type]
+        self._guard((*self._path, "__len__"), count)
+        return count
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Trace through the module's ``forward``; its hooks do not run."""

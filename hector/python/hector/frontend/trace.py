@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,10 @@ def fetch(arguments: Mapping[str, object], path: Path) -> object:
     """The value at a path; None where an attribute is gone."""
     value = arguments[path[0]]
     for name in path[1:]:
-        value = getattr(value, name, None)
+        if name == "__len__":
+            value = len(value) if isinstance(value, Sized) else None
+        else:
+            value = getattr(value, name, None)
     return value
 
 
