@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/backend_choice.hpp"
 
+#include "io/cufile_backend.hpp"
 #include "io/threads_backend.hpp"
 #include "io/uring_backend.hpp"
 #include "support/error.hpp"
@@ -24,6 +25,7 @@ std::unique_ptr<Backend> make_uring([[maybe_unused]] BackendOptions const& optio
 std::unique_ptr<Backend> make_by_name(std::string_view name, BackendOptions const& options)
 {
   if (name == "uring") { return make_uring(options); }
+  if (name == "cufile") { return std::make_unique<CufileBackend>(options); }
   if (name == "threads") { return std::make_unique<ThreadsBackend>(options); }
   fail(DP_ERR_INVALID,
        "the backend '" + std::string{name} + "' is none of auto, uring, threads, cufile");

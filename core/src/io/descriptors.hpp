@@ -28,8 +28,7 @@ struct Descriptors {
   std::atomic<bool> direct_refused{
     false};  ///< The file system answered EINVAL to an aligned request.
   std::string path;
-  std::string direct_reason;     ///< Why there is no direct descriptor; empty if there is.
-  void* device_handle{nullptr};  ///< The cufile backend's registration.
+  std::string direct_reason;  ///< Why there is no direct descriptor; empty if there is.
 
   [[nodiscard]] bool use_direct() const noexcept
   { return direct >= 0 && !direct_refused.load(std::memory_order_relaxed); }

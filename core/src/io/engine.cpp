@@ -7,6 +7,7 @@
 #include "io/file.hpp"
 #include "support/error.hpp"
 #include "support/json.hpp"
+#include "support/log.hpp"
 #include "support/settings.hpp"
 
 #include <algorithm>
@@ -68,7 +69,12 @@ Engine::Engine(EngineOptions options)
                                           ? options.max_inflight_bytes
                                           : setting_bytes("io.max_inflight_bytes");
   auto const faults = options.faults.empty() ? setting("io.faults").value : options.faults;
-  if (!faults.empty()) { faults_ = std::make_shared<FaultPlan>(faults); }
+  if (!faults.empty()) {
+    faults_ = std::make_shared<FaultPlan>(faults);
+    log_once(LogLevel::warning,
+             "io.engine",
+             "requests fail on purpose, by the fault plan '" + faults + "'");
+  }
   backend_ = make_backend();
 }
 

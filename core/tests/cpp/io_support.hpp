@@ -113,14 +113,14 @@ template <class Target>
 std::uint64_t read(Target& target, Memory const& memory, std::uint64_t offset)
 {
   auto const one = request(memory, offset);
-  return result(target->read({&one, 1}, Owner{}));
+  return result(target.read({&one, 1}, Owner{}));
 }
 
 template <class Target>
 std::uint64_t write(Target& target, Memory const& memory, std::uint64_t offset)
 {
   auto const one = request(memory, offset);
-  return result(target->write({&one, 1}, Owner{}));
+  return result(target.write({&one, 1}, Owner{}));
 }
 
 /// The error that a body throws; its status is DP_OK if it throws none.
