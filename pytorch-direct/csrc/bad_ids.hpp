@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// How word of ids out of range comes from the kernels of a device to the host, without any waiting.
+/// How word of ids out of range comes from the kernels of a device to the host, without any
+/// waiting.
 ///
-/// A kernel keeps the first bad position in a slot of device memory; its last block copies it into a
-/// record in pinned memory, which the host looks at when it is called next.
+/// A kernel keeps the first bad position in a slot of device memory; its last block copies it into
+/// a record in pinned memory, which the host looks at when it is called next.
 #pragma once
 
 #include "gather_arguments.hpp"
@@ -21,8 +22,8 @@ struct BadIdReport {
   bool wrap;
 };
 
-/// The sink of the next kernel on `stream`: one slot a stream, whose kernels do not overlap; one of its
-/// own for a kernel that is recorded into a graph.
+/// The sink of the next kernel on `stream`: one slot a stream, whose kernels do not overlap; one of
+/// its own for a kernel that is recorded into a graph.
 [[nodiscard]] BadIdSink bad_id_sink(int device, std::uintptr_t stream);
 
 /// Whether any kernel of this process could have left word on the device.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The parts of the Python module `_native`. Tensors come in as addresses and sizes; Python has checked
-/// their types, shapes and devices and keeps them alive.
+/// The parts of the Python module `_native`. Tensors come in as addresses and sizes; Python has
+/// checked their types, shapes and devices and keeps them alive.
 #pragma once
 
 #include "row_layout.hpp"

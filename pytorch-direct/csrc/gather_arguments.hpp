@@ -20,7 +20,8 @@ struct BadIdSlot {
   unsigned int unused;
 };
 
-/// What the host reads; in pinned memory. Written by the device while `full` is 0, then by the host.
+/// What the host reads; in pinned memory. Written by the device while `full` is 0, then by the
+/// host.
 struct BadIdRecord {
   unsigned long long full;
   unsigned long long sequence;  ///< Of the launch, so that the earliest is reported.

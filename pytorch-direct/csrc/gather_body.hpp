@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What one thread of a gather kernel does. Threads do not talk to each other, so that the host can run
-/// them one after another and prove every index right without a GPU.
+/// What one thread of a gather kernel does. Threads do not talk to each other, so that the host can
+/// run them one after another and prove every index right without a GPU.
 #pragma once
 
 #include "gather_arguments.hpp"
@@ -144,8 +144,8 @@ PD_HOST_DEVICE void store_chunk(std::byte* to, Unit128 const& chunk)
   }
 }
 
-/// Form `line`: thread 0 of 8 begins at a line boundary at or before the row, and what lies outside of
-/// the row is left out, never read.
+/// Form `line`: thread 0 of 8 begins at a line boundary at or before the row, and what lies outside
+/// of the row is left out, never read.
 template <int Width>
 PD_HOST_DEVICE void gather_line(GatherArguments const& a,
                                 GatherPath const& path,

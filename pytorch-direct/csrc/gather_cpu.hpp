@@ -24,9 +24,9 @@ struct CpuIds {
   bool wrap;  ///< Negative ids count from the end, as in indexing.
 };
 
-/// Copy row ids[i] to out + i * row_bytes. Returns the first position whose id is out of range, or -1.
-/// Each id is read once, so that nothing out of range is read even if the ids change meanwhile; after a
-/// bad id the contents of `out` are unspecified.
+/// Copy row ids[i] to out + i * row_bytes. Returns the first position whose id is out of range, or
+/// -1. Each id is read once, so that nothing out of range is read even if the ids change meanwhile;
+/// after a bad id the contents of `out` are unspecified.
 [[nodiscard]] std::int64_t gather_cpu(CpuTable const& table,
                                       CpuIds const& ids,
                                       std::byte* out,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The gathers of the GPU. Each enqueues on the caller's stream and returns; none allocates, none waits.
+/// The gathers of the GPU. Each enqueues on the caller's stream and returns; none allocates, none
+/// waits.
 #pragma once
 
 #include "gather_arguments.hpp"
@@ -40,8 +41,8 @@ struct CastPair {
 /// Bytes of workspace that ordering a batch needs.
 [[nodiscard]] std::size_t order_workspace_bytes(int device, std::int64_t count);
 
-/// Check the ids of `arguments` and sort them by region of `region_bytes`; `arguments` then reads the
-/// sorted keys and writes through the permutation. At most 2^32 - 1 ids and rows.
+/// Check the ids of `arguments` and sort them by region of `region_bytes`; `arguments` then reads
+/// the sorted keys and writes through the permutation. At most 2^32 - 1 ids and rows.
 void order_by_address(GatherArguments& arguments,
                       Launch const& launch,
                       std::int64_t region_bytes,
@@ -54,7 +55,8 @@ void gather_bytes(GatherArguments const& arguments,
                   std::int64_t element_bytes,
                   Launch const& launch);
 
-/// Gather contiguous rows of `elements` numbers and convert each; `arguments.row_bytes` is that of `out`.
+/// Gather contiguous rows of `elements` numbers and convert each; `arguments.row_bytes` is that of
+/// `out`.
 void gather_cast(GatherArguments const& arguments,
                  std::int64_t elements,
                  CastPair cast,

@@ -29,8 +29,8 @@ GatherPath choose_path(GatherArguments const& arguments,
   auto const width     = common_alignment(source | target, 16);
   auto const alignment = common_alignment(source, static_cast<int>(kLineBytes));
   auto const units     = arguments.row_bytes / width;
-  // One load instruction covers a narrow row; 16-byte loads are served 8 threads at a time, so that a
-  // wide row is served line by line if it begins with one.
+  // One load instruction covers a narrow row; 16-byte loads are served 8 threads at a time, so that
+  // a wide row is served line by line if it begins with one.
   bool const narrow = units <= 32 && arguments.row_bytes <= kLineBytes;
   bool const lines  = width == 16 && alignment == kLineBytes;
   if (narrow || lines) { return {GatherForm::direct, width, std::min(5, log2_ceiling(units)), 0}; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// R-MAT graphs: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A Recursive Model for Graph Mining",
-/// SDM 2004, section 3.
+/// R-MAT graphs: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT: A Recursive Model for Graph
+/// Mining", SDM 2004, section 3.
 #pragma once
 
 #include <cstdint>

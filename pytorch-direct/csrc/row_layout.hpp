@@ -13,7 +13,8 @@ struct Dimension {
   std::int64_t stride;  ///< Bytes.
 };
 
-/// A row is runs of `run_bytes` contiguous bytes, walked over `outer` (empty: one run, the whole row).
+/// A row is runs of `run_bytes` contiguous bytes, walked over `outer` (empty: one run, the whole
+/// row).
 struct RowLayout {
   std::vector<Dimension> outer;
   std::int64_t run_bytes = 0;

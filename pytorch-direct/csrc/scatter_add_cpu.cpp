@@ -22,8 +22,8 @@ std::int64_t first_bad_id(ScatterArguments const& s)
   return -1;
 }
 
-/// Each part owns a range of the table's rows and looks at every id: no two threads write one row, and
-/// the order of additions to a row does not depend on the number of parts.
+/// Each part owns a range of the table's rows and looks at every id: no two threads write one row,
+/// and the order of additions to a row does not depend on the number of parts.
 template <class T, class Id>
 void add_part(ScatterArguments const& s, std::int64_t begin, std::int64_t end)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Adds rows into a table by id; the order of additions is that of the ids, on any number of threads.
+/// Adds rows into a table by id; the order of additions is that of the ids, on any number of
+/// threads.
 #pragma once
 
 #include <cstdint>

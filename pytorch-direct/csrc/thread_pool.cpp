@@ -100,8 +100,8 @@ class Pool {
 
 std::atomic<Pool*> current{nullptr};
 
-/// A forked child has none of its parent's threads, so it makes a pool of its own. The parent's is left
-/// alone there: its lock may be held by a thread that the child lacks.
+/// A forked child has none of its parent's threads, so it makes a pool of its own. The parent's is
+/// left alone there: its lock may be held by a thread that the child lacks.
 Pool& pool()
 {
   static int const forgets_on_fork =

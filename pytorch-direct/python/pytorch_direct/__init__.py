@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU-centric data access: tensors in host memory that the GPU reads by itself, and gathers over them.
+"""GPU-centric data access: tensors in host memory that the GPU reads by itself, and gathers.
 
 Start at :func:`unified`, :class:`UnifiedTensor` and :func:`gather`.
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host memory that is registered with the GPU; how tensors look on top of it is `tensor`'s affair."""
+"""Host memory that is registered with the GPU; the tensors over it are in `tensor`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of one storage, registered with the GPUs that use it; not the tensors that look at it."""
+"""The memory of one storage, registered with the GPUs that use it; not the tensors over it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-import datapath_core
 import torch
+import torch.utils.dlpack
+
+import datapath_core
 from datapath_core.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _by_device_address: weakref.WeakValueDictionary[int, Registration] = weakref.Wea
 
 
 def registration_of(tensor: torch.Tensor, *, lazy: bool = False) -> Registration:
-    """Return the registration of a CPU tensor's whole storage, a shared one if there is one already.
+    """Return the registration of a CPU tensor's whole storage; there is one for each.
 
     Parameters
     ----------
@@ -54,8 +56,8 @@ def registration_of_view(view: torch.Tensor) -> Registration | None:
 class Registration:
     """The bytes of one CPU storage as the CPU and as GPUs address them.
 
-    It keeps the storage alive. The registration is undone when this object, every device view and all
-    recorded work are gone (``datapath_core.register``).
+    It keeps the storage alive. The registration is undone when this object, every device view and
+    all recorded work are gone (``datapath_core.register``).
     """
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
@@ -120,8 +122,8 @@ class Registration:
             )
         if torch.cuda._is_in_bad_fork():
             raise UnsupportedError(
-                "a forked process cannot use CUDA once its parent has; use the unified tensor as a CPU "
-                "tensor here, or start the process with the spawn method"
+                "a forked process cannot use CUDA once its parent has; use the unified tensor as a "
+                "CPU tensor here, or start the process with the spawn method"
             )
         # Tensors made in inference mode count no versions, and a view made now may be used outside.
         with torch.inference_mode(False), torch.cuda.device(device):
@@ -134,7 +136,7 @@ class Registration:
                         f"cuda:{device} cannot read this unified tensor: its memory at "
                         f"{self.address:#x} ({self.nbytes} bytes) is not pinned: {buffer.reason}"
                     )
-                view = torch.from_dlpack(buffer.device_view())
+                view = torch.utils.dlpack.from_dlpack(buffer.device_view())
         with self._lock:
             if self.nbytes:
                 _by_device_address[view.data_ptr()] = self
@@ -154,7 +156,7 @@ class Registration:
 
     def _make_buffer(self, device: int) -> Buffer:
         with torch.inference_mode(False):
-            whole = torch.empty(0, dtype=torch.uint8).set_(self._storage)  # type: ignore[call-overload]
+            whole = torch.empty(0, dtype=torch.uint8).set_(self._storage)
         where = None if device == _NO_DEVICE else f"cuda:{device}"
         buffer = datapath_core.register(whole, device=where)
         if device != _NO_DEVICE and not buffer.is_pinned:

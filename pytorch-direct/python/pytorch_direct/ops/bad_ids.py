@@ -14,8 +14,8 @@ __all__ = ["check", "late_error", "raise_pending"]
 def check(device: torch.device | str | int | None = None) -> None:
     """Wait for a GPU's work and raise if a gather on it met an id out of range.
 
-    Without this call the same error comes from the next call into the package on that device after the
-    kernel ended. Does nothing where there is no CUDA: on the CPU bad ids raise at once.
+    Without this call the same error comes from the next call into the package on that device after
+    the kernel ended. Does nothing where there is no CUDA: on the CPU bad ids raise at once.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def check(device: torch.device | str | int | None = None) -> None:
     IndexError
         A gather met a bad id; the text names the first. It is raised once.
     """
-    if not _native.has_cuda or not torch.cuda.is_initialized():
+    if not _native.has_cuda:
         return
     if device is None:
         indices = list(range(torch.cuda.device_count()))

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gather``: rows by id, wherever the table lies; decides where it runs and checks what it is given."""
+"""``gather``: rows by id, wherever the table lies; decides where, checks, runs no kernel itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from datapath_core.errors import UnsupportedError
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops import gather_cpu, gather_cuda
 from pytorch_direct.ops.arguments import ID_DTYPES, check_ids, check_out, check_source
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
@@ -38,11 +39,11 @@ def gather(
     sm_share: float | None = None,
     stream: torch.cuda.Stream | None = None,
 ) -> torch.Tensor:
-    """Copy rows of `src` by id: ``out[i] = src[ids[i]]``, equal to ``index_select`` to the last bit.
+    """Copy rows by id: ``out[i] = src[ids[i]]``, equal to ``index_select`` to the last bit.
 
-    Runs where the ids are: CUDA ids gather on their GPU, on its current stream, from a unified tensor or
-    from memory of the same GPU, without any wait of the host; CPU ids gather on the CPU, on
-    ``torch.get_num_threads()`` threads.
+    Runs where the ids are: CUDA ids gather on their GPU, on its current stream, from a unified
+    tensor or from memory of the same GPU, without any wait of the host; CPU ids gather on the CPU,
+    on ``torch.get_num_threads()`` threads.
 
     Parameters
     ----------
@@ -57,28 +58,29 @@ def gather(
     dtype : torch.dtype, optional
         Convert on the way: what crosses the link is of the table's dtype. Equal to ``.to(dtype)``.
     order : {"auto", "none", "address"}
-        Whether the GPU sorts the batch by address before it reads host memory: ``auto`` does when the
-        model in use (:func:`gather_model`) says that it pays. Results do not depend on it; on the CPU
-        it changes nothing.
+        Whether the GPU sorts the batch by address before it reads host memory: ``auto`` does when
+        the model in use (:func:`gather_model`) says that it pays. Results do not depend on it; on
+        the CPU it changes nothing.
     sm_share : float, optional
-        Share of the GPU's multiprocessors to launch blocks for, in (0, 1], so that training can overlap;
-        the model's by default.
+        Share of the GPU's multiprocessors to launch blocks for, in (0, 1], so that training can
+        overlap; the model's by default.
     stream : torch.cuda.Stream, optional
-        Run on this stream, after the work now on the current one. The result belongs to it: make other
-        streams wait for it before they read the result.
+        Run on this stream, after the work now on the current one. The result belongs to it: make
+        other streams wait for it before they read the result.
 
     Returns
     -------
     torch.Tensor
-        Shape ``ids.shape + src.shape[1:]`` on the device of `ids`, contiguous, or `out`. Gradients flow
-        to `src`.
+        Shape ``ids.shape + src.shape[1:]`` on the device of `ids`, contiguous, or `out`. Gradients
+        flow to `src`.
 
     Raises
     ------
     IndexError
-        On the CPU: an id is out of range; the text names the first, its position and the valid range.
-        On CUDA: an earlier gather on that GPU met one. A gather that meets one reads nothing out of range,
-        fills the bad rows with 0xFF bytes and leaves word for the next call (or :func:`check`).
+        On the CPU: an id is out of range; the text names the first, its position and the valid
+        range. On CUDA: an earlier gather on that GPU met one. A gather that meets one reads nothing
+        out of range, fills the bad rows with 0xFF bytes and leaves word for the next call (or
+        :func:`check`).
     TypeError, ValueError
         An argument does not fit; nothing was done.
     UnsupportedError
@@ -121,15 +123,17 @@ def _gather_compiled(
     stream: torch.cuda.Stream | None,
 ) -> torch.Tensor:
     if isinstance(src, UnifiedTensor) or out is not None or stream is not None:
-        return _gather_outside_graph(
+        rows: torch.Tensor = _gather_outside_graph(
             src, ids, out=out, dtype=dtype, order=order, sm_share=sm_share, stream=stream
         )
-    return torch.ops.pytorch_direct.gather(src, ids, dtype, order, sm_share)  # type: ignore[no-any-return]
+        return rows
+    operator: Callable[..., torch.Tensor] = torch.ops.pytorch_direct.gather
+    return operator(src, ids, dtype, order, sm_share)
 
 
-_gather_outside_graph = torch.compiler.disable(
+_gather_outside_graph = torch.compiler.disable(  # type: ignore[no-untyped-call]
     gather,
-    reason="a unified tensor, out= and stream= are not traced: compile over u.device_view() instead",
+    reason="unified tensors, out= and stream= are not traced: compile over u.device_view()",
 )
 
 
@@ -172,7 +176,8 @@ def _gather(
     src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None, options: Options
 ) -> torch.Tensor:
     if out is None and src.requires_grad and torch.is_grad_enabled():
-        return _Gather.apply(src, ids, options)  # type: ignore[no-any-return, no-untyped-call]
+        rows: torch.Tensor = _Gather.apply(src, ids, options)  # type: ignore[no-untyped-call]
+        return rows
     return _gather_rows(src, ids, out, options)
 
 
@@ -184,13 +189,14 @@ def _gather_rows(
         raise ValueError(f"ids must be on the CPU or on a CUDA device, not on {ids.device}")
     if src.is_cuda and src.device != ids.device:
         raise ValueError(
-            f"src is on {src.device} and ids on {ids.device}: they must be together; move the ids with "
-            f"ids.to({str(src.device)!r})"
+            f"src is on {src.device} and ids on {ids.device}: they must be together; move the ids "
+            f"with ids.to({str(src.device)!r})"
         )
     if on_cuda and not src.is_cuda and not isinstance(src, UnifiedTensor):
         raise UnsupportedError(
-            f"gather: src is an ordinary CPU tensor and ids are on {ids.device}, which cannot read it: "
-            "make it unified first, table = pytorch_direct.unified(src), or move the ids with ids.cpu()"
+            f"gather: src is an ordinary CPU tensor and ids are on {ids.device}, which cannot read "
+            "it: make it unified first, table = pytorch_direct.unified(src), or move the ids with "
+            "ids.cpu()"
         )
     if src.is_conj() or src.is_neg():
         # The bytes are those of the tensor before conjugation or negation.

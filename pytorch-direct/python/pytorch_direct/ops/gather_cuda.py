@@ -7,10 +7,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from datapath_core.errors import UnsupportedError
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct import _native
-from pytorch_direct.memory.registration import registration_of_view
+from pytorch_direct.memory.registration import Registration, registration_of_view
 from pytorch_direct.ops.bad_ids import late_error
 from pytorch_direct.ops.gather_model import gather_model, ordering_pays
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, current_registration
@@ -46,8 +46,8 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     """
     if not _native.has_cuda:
         raise UnsupportedError(
-            "this build of pytorch_direct has no CUDA kernels: install a wheel that has them, or build it "
-            "where nvcc is on PATH; or move the ids with ids.cpu()"
+            "this build of pytorch_direct has no CUDA kernels: install a wheel that has them, or "
+            "build it where nvcc is on PATH; or move the ids with ids.cpu()"
         )
     if src.dtype == out.dtype:
         _launch(src, ids, out, options, None)
@@ -63,7 +63,8 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     rows = src.shape[0]
     good = (ids >= (-rows if options.wrap else 0)) & (ids < rows)
     if out.numel():
-        out.view(ids.numel(), -1).view(torch.uint8).masked_fill_(~good.view(-1, 1), 255)
+        flat = torch.as_strided(out, (out.numel(),), (1,)).view(torch.uint8)
+        flat.view(ids.numel(), -1).masked_fill_(~good.view(-1, 1), 255)
 
 
 def _launch(
@@ -82,9 +83,10 @@ def _launch(
     rows = src.shape[0]
     stride = src.stride(0) * element_bytes
     sizes = src.shape[1:]
+    registration: Registration | None
     if isinstance(src, UnifiedTensor):
         registration = current_registration(src)
-        address = registration.device_address(device) + src.storage_offset() * element_bytes
+        address = registration.device_address(device) + int(src.storage_offset()) * element_bytes
     else:
         registration = registration_of_view(src)
         address = src.data_ptr()
@@ -113,7 +115,8 @@ def _launch(
         options.wrap,
         out.data_ptr(),
         out.element_size(),
-        *(cast or (_native.Cast.none, _native.Cast.none)),
+        _native.Cast.none if cast is None else cast[0],
+        _native.Cast.none if cast is None else cast[1],
         region_bytes,
         0 if workspace is None else workspace.data_ptr(),
         workspace_bytes,

@@ -31,11 +31,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class GatherModel:
-    """The law of zero-copy gathers: bytes over the link, or addresses translated, whichever is slower.
+    """The law of zero-copy gathers: bytes over the link or addresses translated, the slower one.
 
-    A batch takes ``max(bytes / link, regions visited / regions a second)``. In given order nearly every
-    row visits another region of the table once the table exceeds what the GPU's translation reaches; in
-    order of address each region is visited once.
+    A batch takes ``max(bytes / link, regions visited / regions a second)``. In given order nearly
+    every row visits another region of the table once the table exceeds what the GPU's translation
+    reaches; in order of address each region is visited once.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class GatherModel:
     blocks_per_multiprocessor : int
         Blocks of 512 threads launched for each multiprocessor used.
     sm_share : float
-        Share of the multiprocessors that a gather uses when its caller does not say, above 0, at most 1.
+        Share of the multiprocessors that a gather uses when its caller does not say, above 0, at
+        most 1.
 
     Raises
     ------
@@ -104,7 +105,7 @@ class GatherModel:
         return cls(**values)
 
     def predict(self, rows: int, stride: int, row_bytes: int, count: int) -> Prediction:
-        """Predict a gather of `count` random rows of `row_bytes` from `rows` rows, `stride` bytes apart."""
+        """Predict a gather of `count` random rows; sizes in bytes, rows `stride` apart."""
         regions = max(1.0, rows * stride / self.region_bytes)
         span = 1.0 + max(0, row_bytes - 1) / self.region_bytes
         moved = count * row_bytes / self.link_bytes_per_second
@@ -121,12 +122,16 @@ _chosen: GatherModel | None = None
 
 
 def gather_model() -> GatherModel:
-    """Return the model in use: that of `set_gather_model`, else ``DATAPATH_GATHER_MODEL``, else built in."""
+    """Return the model in use.
+
+    That of :func:`set_gather_model`, else of the file that ``DATAPATH_GATHER_MODEL`` names, else
+    the built-in constants.
+    """
     return _chosen if _chosen is not None else _from_file()
 
 
 def set_gather_model(model: GatherModel | None) -> None:
-    """Use another model in this process; None goes back to the variable or the built-in constants."""
+    """Use another model in this process; None goes back to the variable or the constants."""
     global _chosen
     if model is not None and not isinstance(model, GatherModel):
         raise TypeError(

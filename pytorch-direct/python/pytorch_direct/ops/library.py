@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``torch.ops.pytorch_direct.gather``: what torch.compile traces in place of a call of ``gather``."""
+"""``torch.ops.pytorch_direct.gather``: what torch.compile traces in place of ``gather``."""
 
 from __future__ import annotations
 

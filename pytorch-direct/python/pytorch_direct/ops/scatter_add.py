@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import torch
-from datapath_core.errors import UnsupportedError
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct import _native
 from pytorch_direct.ops.arguments import bad_id_message, check_ids, check_source, storage_range
 
@@ -34,8 +34,8 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     Returns
     -------
     torch.Tensor
-        `dst`. Equal to ``dst.index_add_(0, ids, rows)`` but for the order of additions, which here is that
-        of the ids.
+        `dst`. Equal to ``dst.index_add_(0, ids, rows)`` but for the order of additions, which here
+        is that of the ids.
 
     Raises
     ------
@@ -51,8 +51,8 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     check_source(rows, "rows")
     if any(operand.is_cuda for operand in (dst, ids, rows)):
         raise UnsupportedError(
-            "scatter_add_ runs on the CPU only: move its operands with .cpu(), or use dst.index_add_() for a "
-            "table in GPU memory"
+            "scatter_add_ runs on the CPU only: move its operands with .cpu(), or use "
+            "dst.index_add_() for a table in GPU memory"
         )
     if ids.dim() != 1:
         raise ValueError(f"ids must have one dimension, not {ids.dim()}")
@@ -62,7 +62,8 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
         )
     if tuple(rows.shape) != (ids.numel(), *dst.shape[1:]):
         raise ValueError(
-            f"rows must have shape {(ids.numel(), *dst.shape[1:])} for these ids, not {tuple(rows.shape)}"
+            f"rows must have shape {(ids.numel(), *dst.shape[1:])} for these ids, "
+            f"not {tuple(rows.shape)}"
         )
     low, high = storage_range(dst)
     for name, operand in (("ids", ids), ("rows", rows)):
@@ -76,9 +77,8 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
 def _scatter_add(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     wants_grad = torch.is_grad_enabled() and (dst.requires_grad or rows.requires_grad)
     number = _NATIVE.get(dst.dtype)
-    native = number is not None and dst.is_contiguous() and not wants_grad
-    plain = not any(operand.is_conj() or operand.is_neg() for operand in (dst, rows))
-    if not native or not plain:
+    as_stored = not any(operand.is_conj() or operand.is_neg() for operand in (dst, rows))
+    if number is None or wants_grad or not (as_stored and dst.is_contiguous()):
         wrong = ((ids < 0) | (ids >= dst.shape[0])).nonzero()
         if wrong.numel():
             raise _error(dst, ids, int(wrong[0]))

@@ -27,19 +27,19 @@ def rmat(
 ) -> torch.Tensor:
     """Make the edges of a power-law graph by the recursive matrix model.
 
-    Each edge falls into one quadrant of the adjacency matrix, by the probabilities ``a`` (upper left), ``b``
-    (upper right), ``c`` (lower left) and ``1 - a - b - c``, then into one of that quadrant's quadrants, and
-    so on to a single cell. Sides of odd length are cut so that the lower half is larger by one node, so
-    any number of nodes will do. Duplicate edges and self-loops occur, as in the model. The defaults
-    are those of Graph500.
+    Each edge falls into one quadrant of the adjacency matrix, by the probabilities ``a`` (upper
+    left), ``b`` (upper right), ``c`` (lower left) and ``1 - a - b - c``, then into one of that
+    quadrant's quadrants, and so on to a single cell. Sides of odd length are cut so that the lower
+    half is larger by one node, so any number of nodes will do. Duplicate edges and self-loops
+    occur, as in the model. The defaults are those of Graph500.
 
     Parameters
     ----------
     num_nodes, num_edges : int
         Sizes; above 2^31 too. Edges need a node.
     seed : int
-        In [0, 2^64). The result depends on the arguments only, not on threads; a graph with more edges
-        begins with the edges of one with fewer.
+        In [0, 2^64). The result depends on the arguments only, not on threads; a graph with more
+        edges begins with the edges of one with fewer.
     a, b, c : float
         Probabilities of quadrants; they and what they leave to 1 must not be negative.
     scramble : bool

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where an operator with unified operands runs, by the rules of the original PyTorch-Direct.
 
-An operand on a GPU takes the operator there, over the same memory, and its result is an ordinary CUDA
-tensor; else unified operands are CPU tensors. Gathers by id have kernels of their own (`ops.gather`).
+An operand on a GPU takes the operator there, over the same memory, and its result is an ordinary
+CUDA tensor; else unified operands are CPU tensors. Gathers by id have kernels of their own
+(`ops.gather`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NEVER_MOVED = frozenset(
     {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.set_, torch.Tensor.backward}
 )
 # What they give is known to autograd as it is, under its own name.
-_OTHERS_TENSORS = frozenset({torch.Tensor._base.__get__, torch.Tensor.grad.__get__})
+_OTHERS_TENSORS = frozenset(getattr(torch.Tensor, name).__get__ for name in ("_base", "grad"))
 
 
 # What only asks about a tensor.
@@ -65,9 +66,9 @@ def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return _on_device(func, args, kwargs, device)
 
 
-_place_outside_graph = torch.compiler.disable(
+_place_outside_graph = torch.compiler.disable(  # type: ignore[no-untyped-call]
     _place,
-    reason="a unified tensor is no operand of a compiled graph: compile over u.device_view() instead",
+    reason="a unified tensor is no operand of a compiled graph: compile over u.device_view()",
 )
 
 
@@ -86,10 +87,10 @@ def _gather(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
             args[2:],
             kwargs,
         )
-        shaped_by_gradient = isinstance(table, torch.Tensor) and table.requires_grad
-        if isinstance(table, UnifiedTensor) and table.dim() == 2 and _are_ids(ids):
-            if options[1] is None and not (shaped_by_gradient and any(options)):
-                return gather_by_index(table, ids, wrap=False)
+        is_gather = isinstance(table, UnifiedTensor) and table.dim() == 2 and _are_ids(ids)
+        # What is left of the options shapes the gradient only.
+        if is_gather and options[1] is None and not (table.requires_grad and any(options)):
+            return gather_by_index(table, ids, wrap=False)
     return NotImplemented
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``UnifiedTensor``: a CPU tensor that CUDA kernels read in place, and ``unified``, which makes one."""
+"""``UnifiedTensor``, a CPU tensor that CUDA kernels read in place, and ``unified`` to make one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from datapath_core.errors import UnsupportedError
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct.memory.registration import Registration, registration_of
 
 __all__ = ["UnifiedTensor", "unified", "wrap"]
@@ -18,15 +18,15 @@ __all__ = ["UnifiedTensor", "unified", "wrap"]
 def unified(tensor: torch.Tensor) -> UnifiedTensor:
     """Let the GPU read a CPU tensor where it lies.
 
-    The memory of the whole storage is registered in place (pinned and mapped); nothing is copied, and the
-    result and `tensor` are two names of the same numbers. Without a GPU the result works the same on
-    ordinary memory.
+    The memory of the whole storage is registered in place (pinned and mapped); nothing is copied,
+    and the result and `tensor` are two names of the same numbers. Without a GPU the result works
+    the same on ordinary memory.
 
     Parameters
     ----------
     tensor : torch.Tensor
-        Any strided CPU tensor of one dimension or more, contiguous or not, of any dtype. Its storage is
-        kept alive by the result.
+        Any strided CPU tensor of one dimension or more, contiguous or not, of any dtype. Its
+        storage is kept alive by the result.
 
     Returns
     -------
@@ -51,8 +51,8 @@ def unified(tensor: torch.Tensor) -> UnifiedTensor:
         )
     if tensor.device.type != "cpu":
         raise TypeError(
-            f"unified() takes a tensor in host memory, but this one is on {tensor.device}; a GPU can read "
-            "that already"
+            f"unified() takes a tensor in host memory, but this one is on {tensor.device}; a GPU "
+            "can read that already"
         )
     if tensor.dim() == 0:
         raise ValueError("unified() takes a tensor of one dimension or more; this one has none")
@@ -75,20 +75,23 @@ def wrap(tensor: torch.Tensor, registration: Registration) -> UnifiedTensor:
 class UnifiedTensor(torch.Tensor):
     """A tensor in host memory that both the CPU and CUDA kernels use; made by :func:`unified`.
 
-    To torch it is a CPU tensor: ``u.device`` is ``cpu``, and an operator whose other operands are on the
-    CPU gives an ordinary CPU tensor. Where an operand is on a GPU the operator runs there, over the same
-    memory, and gives an ordinary CUDA tensor; a GPU write into a unified tensor is waited for, so that
-    the CPU sees it. Views (slices, ``view``, ``t()``, ``detach()``) stay unified.
+    To torch it is a CPU tensor: ``u.device`` is ``cpu``, and an operator whose other operands are
+    on the CPU gives an ordinary CPU tensor. Where an operand is on a GPU the operator runs there,
+    over the same memory, and gives an ordinary CUDA tensor; a GPU write into a unified tensor is
+    waited for, so that the CPU sees it. Views (slices, ``view``, ``t()``, ``detach()``) stay
+    unified.
 
-    ``u[ids]`` with a CUDA tensor of ids gathers on that GPU, on its current stream, without waiting for it;
-    with CPU ids, on the CPU. Negative ids count from the end. :func:`pytorch_direct.gather` has options.
+    ``u[ids]`` with a CUDA tensor of ids gathers on that GPU, on its current stream, without waiting
+    for it; with CPU ids, on the CPU. Negative ids count from the end. :func:`pytorch_direct.gather`
+    has options.
 
-    ``torch.save`` and ``pickle`` write an ordinary tensor, which loads anywhere; ``copy.deepcopy`` and
-    sending to another process give a unified one.
+    ``torch.save`` and ``pickle`` write an ordinary tensor, which loads anywhere; ``copy.deepcopy``
+    and sending to another process give a unified one.
 
     Notes
     -----
-    The idea is PyTorch-Direct's (S. W. Min et al., arXiv 2101.07956), without a device type of its own.
+    The idea is PyTorch-Direct's (S. W. Min et al., arXiv 2101.07956), without a device type of its
+    own.
     """
 
     _registration: Registration
@@ -99,7 +102,7 @@ class UnifiedTensor(torch.Tensor):
         return self._registration.is_registered
 
     def device_view(self, device: torch.device | str | int | None = None) -> torch.Tensor:
-        """Return a CUDA tensor over the same memory: the operand for custom kernels, Inductor and graphs.
+        """Return a CUDA tensor over the same memory, for custom kernels, Inductor and graphs.
 
         Parameters
         ----------
@@ -131,8 +134,10 @@ class UnifiedTensor(torch.Tensor):
     def share_memory_(self) -> UnifiedTensor:
         """Move the memory into shared memory, once, and register that; logs that it does.
 
-        Unified views of the same memory move along. Ordinary tensors over it, such as the argument of
-        :func:`unified`, keep the old memory, which lives until they and running kernels are done with it.
+        Unified views of the same memory move along. Ordinary tensors over it, such as the argument
+        of
+        :func:`unified`, keep the old memory, which lives until they and running kernels are done
+        with it.
         """
         from pytorch_direct.tensor.sharing import move_to_shared_memory
 
@@ -159,7 +164,7 @@ class UnifiedTensor(torch.Tensor):
         ordinary = plain(self)
         if getattr(self, "_is_param", False):
             ordinary = torch.nn.Parameter(ordinary, requires_grad=self.requires_grad)
-        return ordinary.__reduce_ex__(protocol)
+        return ordinary.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     @classmethod
     def __torch_function__(
@@ -186,8 +191,8 @@ def cuda_device(device: torch.device | str | int | None) -> torch.device:
     """Return a CUDA device with its index; `UnsupportedError` where there is none."""
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            f"no CUDA device can read a unified tensor here: torch {torch.__version__} sees no GPU; use it "
-            "as a CPU tensor"
+            f"no CUDA device can read a unified tensor here: torch {torch.__version__} sees no "
+            "GPU; use it as a CPU tensor"
         )
     where = (
         torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
@@ -213,9 +218,9 @@ def current_registration(tensor: UnifiedTensor) -> Registration:
         )
     if not same:
         raise UnsupportedError(
-            "the unified tensor's storage was replaced, resized or moved since it was registered (by "
-            "resize_, set_, or sharing an ordinary tensor over it): call unified() on it again, and "
-            "share it by its own share_memory_()"
+            "the unified tensor's storage was replaced, resized or moved since it was registered "
+            "(by resize_, set_, or sharing an ordinary tensor over it): call unified() on it "
+            "again, and share it by its own share_memory_()"
         )
     return registration
 
@@ -225,9 +230,7 @@ def device_view_of(tensor: UnifiedTensor, device: torch.device) -> torch.Tensor:
     memory = current_registration(tensor).device_bytes(device.index)
     with torch._C.DisableTorchFunctionSubclass(), torch.inference_mode(False), torch.no_grad():
         view = torch.empty(0, dtype=tensor.dtype, device=device)
-        view.set_(  # type: ignore[call-overload]
-            memory.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
-        )
+        view.set_(memory.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
         if tensor.is_conj():
             view = torch.conj(view)
         return torch._neg_view(view) if tensor.is_neg() else view
