@@ -4,6 +4,7 @@
 #include "memory/available.hpp"
 #include "memory/pages.hpp"
 #include "memory/pool_buffer.hpp"
+#include "memory/pool_list.hpp"
 #include "memory/reaper.hpp"
 #include "support/error.hpp"
 #include "support/settings.hpp"
@@ -61,6 +62,7 @@ Pool::Pool(PoolOptions options) : options_{std::move(options)}
   usable_              = {start, start + addresses};
   unbacked_.insert(usable_, usable_);
   counts_.budget = budget_;
+  list_pool(this);
 }
 
 Pool::~Pool()
@@ -95,6 +97,7 @@ std::uint64_t Pool::obtain(std::uint64_t nbytes, std::uint64_t alignment)
 {
   constexpr std::size_t a_few = 4;
   while (true) {
+    std::uint64_t seen = 0;
     {
       Books const books{mutex_};
       if (closed_) { fail(DP_ERR_CLOSED, "the pool is closed and gives no more buffers"); }
@@ -103,12 +106,13 @@ std::uint64_t Pool::obtain(std::uint64_t nbytes, std::uint64_t alignment)
       if (poll_pending(pending_.size())) {
         if (auto const address = free_.take(nbytes, alignment)) { return *address; }
       }
+      seen = returns_;
     }
     {
       std::lock_guard const growth{growth_mutex_};
       if (auto const address = obtain_by_growth(nbytes, alignment)) { return *address; }
     }
-    if (!wait_for_oldest()) { fail_budget(nbytes); }
+    if (!wait_for_oldest(seen)) { fail_budget(nbytes); }
   }
 }
 

@@ -86,8 +86,8 @@ class Pool : public RefCounted {
   void insert_free(FreeRanges::Range range);
   /// Asks at most `most` of the oldest; true if memory came back.
   bool poll_pending(std::size_t most);
-  /// False if there is nothing to wait for.
-  bool wait_for_oldest();
+  /// False if there is nothing to wait for, and nothing came back since `seen` was read.
+  bool wait_for_oldest(std::uint64_t seen);
   /// True once nothing is pending any more, or only what never will pass.
   bool settle();
   void give_back_when_settled() noexcept;
@@ -134,7 +134,8 @@ class Pool : public RefCounted {
   FreeRanges free_;                        ///< Backed and unused; joined within pieces only.
   FreeRanges unbacked_;
   std::deque<Pending> pending_;
-  std::size_t waiting_{0};  ///< Pending ranges that some thread waits for, outside `pending_`.
+  std::uint64_t returns_{0};  ///< Ranges that ever became free again.
+  std::size_t waiting_{0};    ///< Pending ranges that some thread waits for, outside `pending_`.
   dp_pool_stats counts_{};
   bool closed_{false};
   bool reaping_{false};

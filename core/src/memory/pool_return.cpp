@@ -3,6 +3,7 @@
 /// How a pool's memory comes back: at once, or when the events of the work that used it have
 /// passed.
 #include "memory/pool.hpp"
+#include "memory/pool_list.hpp"
 #include "memory/reaper.hpp"
 #include "support/error.hpp"
 
@@ -38,6 +39,7 @@ void Pool::give_back(FreeRanges::Range range, std::uint64_t nbytes, PendingUses 
 
 void Pool::insert_free(FreeRanges::Range range)
 {
+  ++returns_;
   while (range.start < range.end) {
     auto const& piece = std::prev(pieces_.upper_bound(range.start))->second;
     auto const end    = std::min(range.end, piece.end);
@@ -64,9 +66,11 @@ bool Pool::poll_pending(std::size_t most)
   return returned;
 }
 
-bool Pool::wait_for_oldest()
+bool Pool::wait_for_oldest(std::uint64_t seen)
 {
   Books books{mutex_};
+  // What came back after the caller looked must be looked at first.
+  if (returns_ != seen) { return true; }
   auto const oldest = std::ranges::find_if(pending_, [](Pending const& p) { return !p.lost; });
   if (oldest == pending_.end()) {
     if (waiting_ == 0) { return false; }
@@ -141,6 +145,7 @@ void Pool::last_reference_gone() const noexcept
 {
   // In a child neither the memory nor the device's registration is there.
   if (fork_.inherited()) { return; }
+  unlist_pool(this);
   auto* const self = const_cast<Pool*>(this);
   auto const end   = [self] {
     if (!self->settle()) { return false; }

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -196,6 +197,19 @@ int device_count()
     throw Error{call_error(functions, result, "cuDeviceGetCount")};
   }
   return count;
+}
+
+std::string device_name(int ordinal)
+{
+  auto const& functions = driver();
+  DeviceHandle device   = 0;
+  std::array<char, 256> name{};
+  auto result = functions.device_get(&device, ordinal);
+  if (result == success) {
+    result = functions.device_get_name(name.data(), static_cast<int>(name.size()), device);
+  }
+  if (result != success) { throw Error{call_error(functions, result, "cuDeviceGetName")}; }
+  return name.data();
 }
 
 int current_ordinal()

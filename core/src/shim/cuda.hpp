@@ -50,6 +50,9 @@ struct Status {
 /// Number of visible devices; loads the driver.
 [[nodiscard]] int device_count();
 
+/// "NVIDIA H200"; loads the driver.
+[[nodiscard]] std::string device_name(int ordinal);
+
 /// Ordinal of the calling thread's current context, else 0; loads the driver.
 [[nodiscard]] int current_ordinal();
 
