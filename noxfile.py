@@ -163,7 +163,8 @@ def configure(session: nox.Session, variant: str) -> None:
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if variant == 'plain' else 'Debug'}",
         f"-DDATAPATH_SANITIZE={CPP[variant]}", "-DDATAPATH_BUILD_TESTS=ON",
         f"-DDATAPATH_BUILD_BENCHMARKS={'ON' if variant == 'plain' else 'OFF'}",
-        "-DDATAPATH_WARNINGS_AS_ERRORS=ON", "-DDATAPATH_BUILD_PYTHON=OFF", "--log-level=WARNING", external=True,
+        "-DDATAPATH_WARNINGS_AS_ERRORS=ON", "-DDATAPATH_BUILD_PYTHON=OFF",
+        "--log-level=WARNING", external=True,
     )  # fmt: skip
 
 
@@ -263,6 +264,7 @@ def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; warnings are errors."""
     python = work(session, "demo", "docs")
     session.run(python, "tools/bench_pages.py", "--check", external=True)
+    session.run(python, "tools/settings_page.py", "--check", external=True)
     session.run(python, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs",
                 "docs/_build/html", external=True)  # fmt: skip
 
