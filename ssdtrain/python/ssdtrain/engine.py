@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
+
 from datapath_core import BudgetError, Error, IoError, OutOfSpaceError
 
 from .accounting import StepCounts

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+
 from datapath_core import UnsupportedError
 from datapath_core.settings import parse_bytes
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+
 from datapath_core import Error, PinnedPool, io
 from datapath_core.streams import Scheduler
 
@@ -137,7 +138,7 @@ class HostTier:
 
     def describe(self) -> dict[str, object]:
         """As :meth:`Tier.describe`."""
-        stats = {} if self._pool is None else self._pool.stats
+        stats = {} if self._pool is None else self._pool.stats()
         return {"budget": self._budget, "stats": stats}
 
     def close(self) -> None:
@@ -188,7 +189,7 @@ class DiskTier:
 
     def describe(self) -> dict[str, object]:
         """As :meth:`Tier.describe`."""
-        stats = {} if self._volume is None else self._volume.stats
+        stats = {} if self._volume is None else self._volume.stats()
         return {"budget": self._budget, "directories": self._directories, "stats": stats}
 
     def close(self) -> None:
