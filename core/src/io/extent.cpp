@@ -13,7 +13,7 @@
 
 namespace datapath {
 
-Extent::Extent(Ref<Volume> volume, std::uint64_t nbytes, std::vector<Run> runs)
+Extent::Extent(Ref<Volume> volume, std::uint64_t nbytes, std::vector<ExtentRun> runs)
   : volume_{std::move(volume)}, nbytes_{nbytes}, runs_{std::move(runs)}
 {}
 
@@ -73,10 +73,12 @@ void Extent::cut_over_runs(std::vector<IoPiece>& pieces,
                            IoOp op) const
 {
   auto const end = request.offset + request.nbytes;
-  auto run       = std::upper_bound(
-    runs_.begin(), runs_.end(), request.offset, [](std::uint64_t offset, Run const& candidate) {
-      return offset < candidate.logical + candidate.nbytes;
-    });
+  auto run       = std::upper_bound(runs_.begin(),
+                                    runs_.end(),
+                                    request.offset,
+                                    [](std::uint64_t offset, ExtentRun const& candidate) {
+                                return offset < candidate.logical + candidate.nbytes;
+                                    });
   for (auto at = request.offset; at < end; ++run) {
     auto const inside = at - run->logical;
     auto const nbytes = std::min(end - at, run->nbytes - inside);

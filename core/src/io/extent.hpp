@@ -36,7 +36,7 @@ class Extent final : public IoSubject {
 
  private:
   friend class Volume;
-  Extent(Ref<Volume> volume, std::uint64_t nbytes, std::vector<Run> runs);
+  Extent(Ref<Volume> volume, std::uint64_t nbytes, std::vector<ExtentRun> runs);
 
   [[nodiscard]] Ref<Ticket> submit(IoOp op, std::span<dp_io_request const> requests, Owner owner);
   void check_range(dp_io_request const& request) const;
@@ -50,7 +50,7 @@ class Extent final : public IoSubject {
 
   Ref<Volume> volume_;
   std::uint64_t nbytes_;
-  std::vector<Run> runs_;
+  std::vector<ExtentRun> runs_;
   std::atomic<std::uint64_t> state_{0};
 };
 

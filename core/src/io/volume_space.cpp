@@ -14,7 +14,7 @@ namespace {
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit)
 { return (value + unit - 1) / unit * unit; }
 
-void append_run(std::vector<Run>& runs, Run run)
+void append_run(std::vector<ExtentRun>& runs, ExtentRun run)
 {
   if (!runs.empty()) {
     auto& last = runs.back();
@@ -75,14 +75,14 @@ VolumeSpace::VolumeSpace(std::vector<std::unique_ptr<Drive>> drives, SpaceLimits
   : drives_{std::move(drives)}, limits_{limits}
 {}
 
-std::vector<Run> VolumeSpace::allocate(std::uint64_t nbytes)
+std::vector<ExtentRun> VolumeSpace::allocate(std::uint64_t nbytes)
 {
   std::lock_guard const lock{mutex_};
   if (closed_) { fail(DP_ERR_CLOSED, "the volume is closed"); }
   if (nbytes > limits_.capacity) { fail_full(nbytes); }
   auto const total = round_up(nbytes, limits_.grain);
   if (total > limits_.capacity - counts_.allocated) { fail_full(nbytes); }
-  std::vector<Run> runs;
+  std::vector<ExtentRun> runs;
   if (total != 0) {
     Attempt attempt{drives_.size()};
     runs = try_drives(attempt, total);
@@ -107,7 +107,7 @@ std::vector<std::size_t> VolumeSpace::usable_drives(Attempt const& attempt)
 }
 
 /// On one drive, or striped over all that can take their share.
-std::vector<Run> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t total)
+std::vector<ExtentRun> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t total)
 {
   for (auto usable = usable_drives(attempt); !usable.empty(); usable = usable_drives(attempt)) {
     if (total <= limits_.stripe_bytes) {
@@ -129,7 +129,7 @@ std::vector<Run> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t total)
     }
     std::vector<RangeReader> readers;
     for (auto const drive : usable) { readers.emplace_back(attempt.taken[drive]); }
-    std::vector<Run> runs;
+    std::vector<ExtentRun> runs;
     std::uint64_t logical = 0;
     for (std::size_t i = 0; logical < total; i = (i + 1) % usable.size()) {
       auto const stripe_end = std::min(total, logical + limits_.stripe_bytes);
@@ -145,9 +145,9 @@ std::vector<Run> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t total)
 }
 
 /// Whatever the drives have left, one after the other.
-std::vector<Run> VolumeSpace::try_anywhere(Attempt& attempt, std::uint64_t total)
+std::vector<ExtentRun> VolumeSpace::try_anywhere(Attempt& attempt, std::uint64_t total)
 {
-  std::vector<Run> runs;
+  std::vector<ExtentRun> runs;
   std::uint64_t logical = 0;
   for (std::size_t i = 0; i < drives_.size() && logical < total; ++i) {
     auto const have = drives_[i]->free_ranges().nbytes() + room(attempt, i);
@@ -223,7 +223,7 @@ void VolumeSpace::undo(Attempt& attempt)
   }
 }
 
-void VolumeSpace::give_back(std::span<Run const> runs, std::uint64_t nbytes) noexcept
+void VolumeSpace::give_back(std::span<ExtentRun const> runs, std::uint64_t nbytes) noexcept
 {
   std::lock_guard const lock{mutex_};
   for (auto const& run : runs) {

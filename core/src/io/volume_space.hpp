@@ -15,7 +15,7 @@
 namespace datapath {
 
 /// A part of an extent that lies in one piece on one drive.
-struct Run {
+struct ExtentRun {
   std::uint64_t logical{0};  ///< Where it begins in the extent.
   std::uint64_t nbytes{0};
   std::uint64_t offset{0};  ///< In the drive's file.
@@ -41,9 +41,9 @@ class VolumeSpace {
   VolumeSpace(std::vector<std::unique_ptr<Drive>> drives, SpaceLimits limits);
 
   /// Runs that cover `nbytes`, in logical order. Throws DP_ERR_NO_SPACE.
-  [[nodiscard]] std::vector<Run> allocate(std::uint64_t nbytes);
+  [[nodiscard]] std::vector<ExtentRun> allocate(std::uint64_t nbytes);
   /// What `allocate` gave for `nbytes`.
-  void give_back(std::span<Run const> runs, std::uint64_t nbytes) noexcept;
+  void give_back(std::span<ExtentRun const> runs, std::uint64_t nbytes) noexcept;
 
   [[nodiscard]] SpaceCounts counts() const;
   [[nodiscard]] SpaceLimits const& limits() const noexcept { return limits_; }
@@ -56,8 +56,8 @@ class VolumeSpace {
   /// What one call of `allocate` has found out and taken so far.
   struct Attempt;
 
-  [[nodiscard]] std::vector<Run> try_drives(Attempt& attempt, std::uint64_t total);
-  [[nodiscard]] std::vector<Run> try_anywhere(Attempt& attempt, std::uint64_t total);
+  [[nodiscard]] std::vector<ExtentRun> try_drives(Attempt& attempt, std::uint64_t total);
+  [[nodiscard]] std::vector<ExtentRun> try_anywhere(Attempt& attempt, std::uint64_t total);
   [[nodiscard]] bool secure(Attempt& attempt, std::size_t drive, std::uint64_t nbytes);
   [[nodiscard]] bool grow(Attempt& attempt, std::size_t drive, std::uint64_t needed);
   [[nodiscard]] std::uint64_t room(Attempt const& attempt, std::size_t drive) const;

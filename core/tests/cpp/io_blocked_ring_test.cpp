@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io_support.hpp"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+
+namespace datapath::io_testing {
+namespace {
+
+/// From here on the calling process and its threads get `error` from a system call.
+bool forbid(long number, unsigned error)
+{
+  sock_filter program[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog const filter{static_cast<unsigned short>(std::size(program)), program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+}
+
+constexpr int cannot_forbid = 77;
+
+/// What an engine does where a call is forbidden: 0, or the step that went wrong.
+int use_blocked(std::string const& path, long number, unsigned error, char const* word)
+{
+  if (!forbid(number, error)) { return cannot_forbid; }
+  EngineOptions by_name;
+  by_name.backend    = "uring";
+  auto const refused = error_of([&] { (void)make_ref<Engine>(by_name); });
+  if (refused.status != DP_ERR_UNSUPPORTED) { return 1; }
+  if (refused.message.find(word) == std::string::npos) {
+    std::fprintf(stderr, "%s\n", refused.message.c_str());
+    return 2;
+  }
+  EngineOptions automatic;
+  automatic.backend = "auto";
+  auto const engine = make_ref<Engine>(automatic);
+  auto const text   = engine->describe();
+  if (text.find("\"backend\":\"threads\"") == std::string::npos) { return 3; }
+  if (text.find("uring cannot serve") == std::string::npos) { return 4; }
+  auto const file = engine->open(path, "w+");
+  Memory const out{100'000};
+  Memory const in{100'000};
+  out.fill_pattern(1);
+  (void)write(*file, out, 0);
+  (void)read(*file, in, 0);
+  return in == out ? 0 : 5;
+}
+
+struct BlockedRing : ::testing::Test {
+  TemporaryFolder folder_;
+
+  void expect_fallback(long number, unsigned error, char const* word)
+  {
+    auto const code =
+      run_in_child([&] { return use_blocked(folder_.file("file"), number, error, word); });
+    if (code == cannot_forbid) { GTEST_SKIP() << "no seccomp filter can be installed here"; }
+    EXPECT_EQ(code, 0);
+  }
+};
+
+#if DATAPATH_HAVE_LIBURING
+constexpr char const* eperm_word  = "seccomp";
+constexpr char const* enosys_word = "ENOSYS";
+#else
+constexpr char const* eperm_word  = "no io_uring backend";
+constexpr char const* enosys_word = "no io_uring backend";
+#endif
+
+TEST_F(BlockedRing, setup_forbidden_by_a_container_falls_back_and_names_seccomp)
+{ expect_fallback(__NR_io_uring_setup, EPERM, eperm_word); }
+
+TEST_F(BlockedRing, setup_missing_in_a_sandbox_falls_back_and_names_the_reason)
+{ expect_fallback(__NR_io_uring_setup, ENOSYS, enosys_word); }
+
+TEST_F(BlockedRing, setup_allowed_but_entering_forbidden_falls_back_too)
+{ expect_fallback(__NR_io_uring_enter, EPERM, eperm_word); }
+
+TEST_F(BlockedRing, lack_of_locked_memory_falls_back_and_names_the_limit)
+{
+#if DATAPATH_HAVE_LIBURING
+  expect_fallback(__NR_io_uring_setup, ENOMEM, "ulimit -l");
+#endif
+}
+
+}  // namespace
+}  // namespace datapath::io_testing
