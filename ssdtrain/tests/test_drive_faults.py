@@ -42,8 +42,8 @@ def step(model: nn.Module, x: torch.Tensor, off: ssdtrain.Offloader) -> torch.Te
 def open_with(tmp_path: Path) -> Callable[..., ssdtrain.Offloader]:
     def make(plan: str, **options: object) -> ssdtrain.Offloader:
         arguments: dict[str, object] = {
-            "spill": tmp_path, "host": 0, "ssd": "64MiB", "min_bytes": 1, "plan": "all", "prefetch": 0,
-            "backlog": 0,
+            "spill": tmp_path, "host": 0, "ssd": "64MiB", "min_bytes": 1, "plan": "all",
+            "prefetch": 0, "backlog": 0,
         }  # fmt: skip
         with faults(plan):
             return ssdtrain.Offloader(**(arguments | options))

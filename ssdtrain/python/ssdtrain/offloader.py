@@ -126,7 +126,7 @@ class Offloader:
         if not hooks:
             self._engine.begin_step()
         context = torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get)
-        context.__enter__()  # type: ignore[no-untyped-call]
+        context.__enter__()
         hooks.append(context)
         return self
 

@@ -121,7 +121,7 @@ class HostTier:
 
     name = "host"
     # A copy of a CPU tensor in host memory would free nothing.
-    device_types = ("cuda",)
+    device_types: tuple[str, ...] = ("cuda",)
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -169,7 +169,7 @@ class DiskTier:
     """One volume over the spill directories; nameless files, so that a crash leaves nothing."""
 
     name = "disk"
-    device_types = ("cuda", "cpu")
+    device_types: tuple[str, ...] = ("cuda", "cpu")
 
     def __init__(self, directories: Sequence[str | os.PathLike[str]], budget: int) -> None:
         self._directories = [os.fspath(directory) for directory in directories]
