@@ -4,6 +4,8 @@
 #include "arguments.hpp"
 #include "errors.hpp"
 
+#include <pybind11/stl.h>
+
 namespace datapath::python {
 
 PyBuffer::PyBuffer(client::Buffer buffer, client::Device on, bool is_read_only)

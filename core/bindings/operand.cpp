@@ -47,7 +47,7 @@ Operand buffer_protocol_operand(py::handle object, Access access, Kept& kept)
         PyExc_ValueError,
         ("a buffer must be contiguous in row-major order" +
          std::string{access == Access::write ? " and, to be read into, writable" : ""} + ": " +
-         type_name(object) + " refused with: " + py::str(cause.value()).cast<std::string>() +
+         type_name(object) + " says: " + py::str(cause.value()).cast<std::string>() +
          "; numpy.ascontiguousarray makes a contiguous copy")
           .c_str());
       throw py::error_already_set{};
