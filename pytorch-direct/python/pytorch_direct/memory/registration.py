@@ -17,7 +17,7 @@ from datapath_core.errors import UnsupportedError
 if TYPE_CHECKING:
     from datapath_core import Buffer
 
-__all__ = ["Registration", "registration_of", "registration_of_view"]
+__all__ = ["Registration", "registration_of", "registration_of_view", "require_cuda"]
 
 _logger = logging.getLogger("pytorch_direct")
 _NO_DEVICE = -1
@@ -46,6 +46,20 @@ def registration_of(tensor: torch.Tensor, *, lazy: bool = False) -> Registration
     if not lazy:
         found.register()
     return found
+
+
+def require_cuda() -> None:
+    """Raise `UnsupportedError`, saying why, where this process cannot use a GPU."""
+    if torch.cuda._is_in_bad_fork():
+        raise UnsupportedError(
+            "a forked process cannot use CUDA once its parent has: use the unified tensor as a CPU "
+            "tensor here, or start the process with the spawn method"
+        )
+    if not torch.cuda.is_available():
+        raise UnsupportedError(
+            f"no CUDA device can read a unified tensor here: torch {torch.__version__} sees no "
+            "GPU; use it as a CPU tensor"
+        )
 
 
 def registration_of_view(view: torch.Tensor) -> Registration | None:
@@ -89,7 +103,7 @@ class Registration:
         """Register with the current GPU, or with what core finds where torch sees none; once."""
         if self._buffers:
             return
-        if torch.cuda.is_available() and not torch.cuda._is_in_bad_fork():
+        if not torch.cuda._is_in_bad_fork() and torch.cuda.is_available():
             self._buffer(torch.cuda.current_device())
         else:
             self._buffer(_NO_DEVICE)
@@ -115,16 +129,7 @@ class Registration:
         known = self._device_bytes.get(device)
         if known is not None:
             return known
-        if not torch.cuda.is_available():
-            raise UnsupportedError(
-                "no CUDA device can read a unified tensor here: torch "
-                f"{torch.__version__} sees no GPU; use it as a CPU tensor"
-            )
-        if torch.cuda._is_in_bad_fork():
-            raise UnsupportedError(
-                "a forked process cannot use CUDA once its parent has; use the unified tensor as a "
-                "CPU tensor here, or start the process with the spawn method"
-            )
+        require_cuda()
         # Tensors made in inference mode count no versions, and a view made now may be used outside.
         with torch.inference_mode(False), torch.cuda.device(device):
             if self.nbytes == 0:

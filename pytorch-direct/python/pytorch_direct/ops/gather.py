@@ -221,7 +221,7 @@ def _gather_lazily_negated(
     bare = torch.conj(src) if src.is_conj() else torch._neg_view(src)
     if isinstance(src, UnifiedTensor):
         bare = bare.as_subclass(UnifiedTensor)
-        bare._registration = src._registration  # type: ignore[attr-defined]
+        bare._registration = src._registration
     rows = _gather_rows(bare, ids, None, as_stored)
     rows = torch.conj_physical(rows) if src.is_conj() else torch.neg(rows)
     rows = rows.to(options.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from datapath_core.errors import UnsupportedError
-from pytorch_direct.memory.registration import Registration, registration_of
+from pytorch_direct.memory.registration import Registration, registration_of, require_cuda
 
 __all__ = ["UnifiedTensor", "unified", "wrap"]
 
@@ -189,11 +189,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def cuda_device(device: torch.device | str | int | None) -> torch.device:
     """Return a CUDA device with its index; `UnsupportedError` where there is none."""
-    if not torch.cuda.is_available():
-        raise UnsupportedError(
-            f"no CUDA device can read a unified tensor here: torch {torch.__version__} sees no "
-            "GPU; use it as a CPU tensor"
-        )
+    require_cuda()
     where = (
         torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
     )
