@@ -29,6 +29,12 @@ def spin(milliseconds: float) -> None:
     torch.cuda._sleep(int(milliseconds * 1.9e6))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _torch_is_initialised() -> None:
+    # Before that torch says of no memory that it is pinned.
+    torch.zeros(1, device=CUDA)
+
+
 @pytest.fixture(scope="module")
 def scheduler() -> dp.Scheduler:
     return dp.Scheduler(CUDA)
