@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from datapath_core import UnsupportedError
-from pytorch_direct import UnifiedTensor, gather, unified
+from pytorch_direct import UnifiedTensor, gather, scatter_add_, unified
 
 
 def test_takes_the_memory_in_place():
@@ -140,6 +140,11 @@ def test_other_spellings_of_a_gather():
     out = torch.zeros(2, 3)
     assert torch.index_select(u, 0, ids[0], out=out) is out
     assert torch.equal(out, table[ids[0]])
+    empty = torch.empty(0)
+    torch.index_select(u, 0, ids[0], out=empty)
+    assert torch.equal(empty, table[ids[0]])
+    with pytest.raises((IndexError, RuntimeError)):
+        u.index_select(0, ids)
     with pytest.raises(IndexError, match="id 9 at position 0"):
         functional.embedding(torch.tensor([9]), u)
     renormed = unified(table.clone())
@@ -250,3 +255,14 @@ def test_a_forked_child_goes_on_with_the_cpu():
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert torch.equal(u[ids], expected)
+
+
+def test_works_in_inference_mode_and_beyond():
+    with torch.inference_mode():
+        u = unified(torch.arange(12.0).view(4, 3))
+        ids = torch.tensor([3, 0])
+        assert torch.equal(u[ids], torch.tensor([[9.0, 10, 11], [0, 1, 2]]))
+        out = torch.zeros(2, 3)
+        gather(u, ids, out=out)
+        scatter_add_(u, ids, out)
+    assert torch.equal(gather(u, ids)[1], torch.tensor([0.0, 2, 4]))

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["bad_id_message", "check_ids", "check_out", "check_source", "storage_range"]
+__all__ = [
+    "bad_id_message",
+    "check_ids",
+    "check_out",
+    "check_source",
+    "note_write",
+    "storage_range",
+]
 
 ID_DTYPES = (torch.int32, torch.int64)
 
@@ -59,6 +66,12 @@ def check_out(
         begin, end = storage_range(operand)
         if low < end and begin < high:
             raise ValueError("out overlaps the memory of an operand; give it memory of its own")
+
+
+def note_write(tensor: torch.Tensor) -> None:
+    """Tell autograd that a native kernel wrote a tensor; those of inference mode count nothing."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops import gather_cpu, gather_cuda
-from pytorch_direct.ops.arguments import ID_DTYPES, check_ids, check_out, check_source
+from pytorch_direct.ops.arguments import ID_DTYPES, check_ids, check_out, check_source, note_write
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
 
 __all__ = ["gather", "gather_by_index", "is_row_index"]
@@ -206,7 +206,7 @@ def _gather_rows(
     if out is not None:
         check_out(out, shape, options.dtype, ids.device, (src, ids))
         if out.is_contiguous() and not out.is_conj() and not out.is_neg():
-            torch.autograd.graph.increment_version(out)
+            note_write(out)
             backend(src, ids.contiguous(), out, options)
             return out
     fresh = torch.empty(shape, dtype=options.dtype, device=ids.device)

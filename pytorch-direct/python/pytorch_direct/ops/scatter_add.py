@@ -7,7 +7,13 @@ import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct import _native
-from pytorch_direct.ops.arguments import bad_id_message, check_ids, check_source, storage_range
+from pytorch_direct.ops.arguments import (
+    bad_id_message,
+    check_ids,
+    check_source,
+    note_write,
+    storage_range,
+)
 
 __all__ = ["scatter_add_"]
 
@@ -97,7 +103,7 @@ def _scatter_add(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     )
     if position >= 0:
         raise _error(dst, ids, position)
-    torch.autograd.graph.increment_version(dst)
+    note_write(dst)
     return dst
 
 

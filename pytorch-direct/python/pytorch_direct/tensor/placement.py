@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from pytorch_direct.ops.arguments import note_write
 from pytorch_direct.tensor.unified_tensor import (
     UnifiedTensor,
     cuda_device,
@@ -79,7 +80,10 @@ def _gather(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if func is torch.index_select or func is torch.Tensor.index_select:
         source, dim, ids = _bind(("input", "dim", "index"), args, kwargs)
         if isinstance(source, UnifiedTensor) and dim in (0, -source.dim()) and _are_ids(ids):
-            return gather(source, ids, out=kwargs.get("out"))
+            out = kwargs.get("out")
+            # What gather refuses, torch may do: resize `out`, explain a wrong shape of ids.
+            if ids.dim() <= 1 and (out is None or out.shape == (ids.numel(), *source.shape[1:])):
+                return gather(source, ids, out=out)
     elif func is functional.embedding:
         ids, table = _bind(("input", "weight"), args, kwargs)
         options = _bind(
@@ -158,7 +162,7 @@ def _on_device(
     _record([tensor for tensor, _, _ in views.values()], device)
     for tensor, view, version in views.values():
         if view._version != version:
-            torch.autograd.graph.increment_version(tensor)
+            note_write(tensor)
             # The CPU may read the memory as soon as this returns.
             torch.cuda.current_stream(device).synchronize()
         if result is view:
