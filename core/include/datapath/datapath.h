@@ -233,7 +233,8 @@ DP_API dp_status dp_ticket_result(dp_ticket*, uint64_t timeout, uint64_t* nbytes
 /** Order `stream` after the work. With only device hops left it records an event wait and returns; while
  *  a disk hop is open it waits on the host for that hop, at most `timeout`, and returns its error.
  *  `deferred`: never waits on the host: the stream waits for a flag in pinned memory; after an error the
- *  destination is poisoned (0xFF) and the caller must test the ticket before results leave. */
+ *  destination is poisoned (0xFF) and the caller must test the ticket before results leave. An error that
+ *  is known by now is returned; tickets of plain I/O are DP_ERR_UNSUPPORTED, unless they have ended. */
 DP_API dp_status dp_ticket_wait_stream(dp_ticket*, dp_device*, dp_stream stream, int32_t deferred,
                                        uint64_t timeout);
 
