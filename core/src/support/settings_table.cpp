@@ -82,7 +82,7 @@ std::vector<SettingRow> const& settings_table()
      "4MiB",
      "4KiB..1GiB",
      "Chunk of a transfer over several hops: one moves while the next is read or written."},
-    {"streams.chunks", integer, "4", "2..1024", "Staging chunks of a transfer over several hops."},
+    {"streams.chunks", integer, "8", "2..1024", "Staging chunks of a transfer over several hops."},
     {"streams.credits",
      bytes,
      "256MiB",
