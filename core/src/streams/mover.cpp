@@ -11,7 +11,7 @@ namespace {
 
 // Copies gain nothing from a priority of their own, but streams of another priority never share a hardware
 // queue with a caller's default streams, where a wait for a flag could stand in front of the copy that sets it.
-constexpr int copy_priority   = -1;
+constexpr int copy_priority   = 2;
 constexpr int kernel_priority = 0;
 
 /// All transfers together may stage this many times what one may.
@@ -53,11 +53,10 @@ bool Mover::needs_polling() const noexcept
 
 void Mover::describe(JsonWriter& json) const
 {
-  json.array("lanes");
+  json.field("device", device_->name()).array("lanes");
   for (auto const& lane : lanes_) { lane->describe(json); }
   json.end();
   staging_.describe(json);
-  trace_.describe(json);
 }
 
 }  // namespace datapath

@@ -68,7 +68,7 @@ class Mover {
   /// The lane's own stream, or 0 for a lane without one.
   [[nodiscard]] dp_stream stream(LaneId lane) const noexcept
   { return streams_[static_cast<std::size_t>(lane)]; }
-  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] Trace const& trace() const noexcept { return trace_; }
   void describe(JsonWriter& json) const;
 
  private:

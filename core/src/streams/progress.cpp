@@ -99,6 +99,13 @@ void Progress::abandon(std::uint64_t nanoseconds) noexcept
   changed_.wait_for(lock, bounded(nanoseconds), [this] { return exited_; });
 }
 
+void Progress::describe(JsonWriter& json) const
+{
+  json.field("live_transfers", live());
+  mover_->describe(json);
+  flags_->describe(json);
+}
+
 void Progress::read_inbox()
 {
   for (auto* notice = inbox_.take(); notice != nullptr;) {

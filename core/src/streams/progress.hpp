@@ -47,11 +47,14 @@ class Progress : public std::enable_shared_from_this<Progress> {
   { return sequence_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t live() const noexcept
   { return live_.load(std::memory_order_acquire); }
+  /// Fields into an open object.
+  void describe(JsonWriter& json) const;
   /// A submitted transfer's ticket has ended.
   void transfer_gone() noexcept;
 
   /// No more submissions; the thread ends when nothing is left.
   void retire() noexcept;
+  [[nodiscard]] bool is_retired() const noexcept { return retired_.load(); }
   /// Waits at most `nanoseconds` until every ticket has ended.
   [[nodiscard]] bool wait_idle(std::uint64_t nanoseconds);
   /// Fails what has not started, with DP_ERR_CLOSED.

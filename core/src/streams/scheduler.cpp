@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/scheduler.hpp"
 
-#include "streams/exit_guard.hpp"
+#include "streams/live_schedulers.hpp"
 #include "support/settings.hpp"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ Scheduler::Scheduler(Ref<Device> device, SchedulerOptions const& options)
     progress_{std::make_shared<Progress>(device_, options_)}
 {
   progress_->start();
-  stop_at_exit(progress_);
+  enlist(progress_);
 }
 
 Scheduler::~Scheduler()
@@ -125,15 +125,12 @@ std::string Scheduler::describe() const
   fork_.check("the scheduler");
   JsonWriter json;
   json.object()
-    .field("device", device_->name())
     .field("closed", closed_.load())
-    .field("chunk_bytes", options_.chunk_bytes)
     .field("chunks", options_.chunks)
     .field("credits", options_.credits)
-    .field("copy_threads", options_.copy_threads)
-    .field("live_transfers", progress_->live());
-  progress_->mover().describe(json);
-  progress_->flags().describe(json);
+    .field("copy_threads", options_.copy_threads);
+  progress_->describe(json);
+  progress_->mover().trace().describe(json);
   return json.end().take();
 }
 

@@ -231,6 +231,7 @@ TEST_F(SchedulerDiskTest, ALostCompletionStaysPendingAndCloseIsBoundedAndSaysSo)
   EXPECT_NE(error.message.find("1 transfers"), std::string::npos) << error.message;
   EXPECT_EQ(ticket->state(), DP_PENDING);
   EXPECT_EQ(probe.released(), 0);
+  scheduler = nullptr;
 }
 
 /// Any bytes between any two places, against a model that knows what each place must hold.

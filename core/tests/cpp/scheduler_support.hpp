@@ -178,6 +178,11 @@ class SchedulerTest : public ::testing::Test {
  protected:
   static constexpr std::uint64_t chunk = 64 * KiB;
 
+  ~SchedulerTest() override
+  {
+    if (scheduler) { scheduler->close(); }
+  }
+
   static SchedulerOptions small()
   {
     SchedulerOptions options;
