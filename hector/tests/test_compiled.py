@@ -167,6 +167,18 @@ def test_in_place_change_between_forward_and_backward_raises():
         out.sum().backward()
 
 
+def test_a_product_of_two_tensors_without_rows():
+    def model(g, x, e, M):
+        return x @ M, hector.aggregate(e @ M, g)
+
+    g, make = graph(), maker(torch.float64)
+    tensors = make(13, 4), make(60, 4), make(4, 4)
+    expected = outputs_and_gradients(model, g, tensors)
+    found = outputs_and_gradients(hector.compile(model), g, tensors)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_unused_output_and_repeated_backward():
     g = graph()
     x, W, t = inputs("edge_output", g, maker(torch.float64), 3, 4)

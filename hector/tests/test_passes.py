@@ -11,8 +11,9 @@ from hector.passes.canonicalise import check_matrices
 from hector.passes.rewrite import rewrite
 from hector.plan import Counts
 
-COUNTS = Counts(node=10, edge=100, src_pair=40, dst_pair=50, relation=4, node_type=2)
-MANY_NODES = Counts(node=1000, edge=100, src_pair=90, dst_pair=90, relation=4, node_type=2)
+FEW_NODES = Counts(node=10, edge=100, src_pair=40, dst_pair=50, relation=4, node_type=2)
+MANY_NODES = Counts(node=95, edge=100, src_pair=90, dst_pair=95, relation=4, node_type=2)
+EVERYWHERE = passes.node_routes(FEW_NODES) | {"edge.src_pair", "edge.dst_pair"}
 
 
 def check(run, before, after):
@@ -197,7 +198,7 @@ BEFORE_COMPACT = """
 
 def test_compact_computes_once_for_each_pair():
     check(
-        lambda f: passes.compact(f, COUNTS, src=True, dst=True),
+        lambda f: passes.compact(f, EVERYWHERE),
         BEFORE_COMPACT,
         """
         func f(%x: node[8] f32, %W: relation[8, 5] f32, %e: edge[5] f32) {
@@ -212,12 +213,18 @@ def test_compact_computes_once_for_each_pair():
     )
 
 
-def test_compact_keeps_edges_where_asked_and_where_nodes_are_more():
+def test_compact_keeps_edges_without_a_route():
     check(
-        lambda f: passes.compact(f, MANY_NODES, src=False, dst=True),
+        lambda f: passes.compact(f, frozenset({"edge.dst_pair"})),
         BEFORE_COMPACT,
         BEFORE_COMPACT,
     )
+
+
+def test_routes_to_nodes_are_those_with_no_more_nodes():
+    every = {"edge.src", "edge.dst", "src_pair.node", "dst_pair.node"}
+    assert passes.node_routes(FEW_NODES) == every
+    assert passes.node_routes(MANY_NODES) == every - {"src_pair.node"}
 
 
 def test_compact_keeps_values_of_both_ends():
@@ -228,7 +235,7 @@ def test_compact_keeps_values_of_both_ends():
           %2 = mul(%0, %1) : edge[8] f32
           return %2
         }"""
-    check(lambda f: passes.compact(f, COUNTS, src=True, dst=True), text, text)
+    check(lambda f: passes.compact(f, EVERYWHERE), text, text)
 
 
 def test_common_subexpressions():

@@ -7,7 +7,7 @@ from relational_layers import LAYERS, inputs, maker
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hector
-from hector.compiler import build
+from hector.compiler import Candidates
 from hector.emit.torch import TorchEmitter, products
 from hector.forms import ALL_FORMS
 from hector.ir import Space, parse
@@ -102,5 +102,5 @@ def test_emitted_source_is_readable_and_frees_early():
 def test_build_needs_no_graph():
     text = "func f(%x: node[4] f32) {\n%0 = exp(%x) : node[4] f32\nreturn %0\n}"
     counts = big().plan().counts
-    built = build(parse(text), frozenset({"x"}), counts, TorchEmitter())
+    built = Candidates(parse(text), frozenset({"x"}), frozenset(), TorchEmitter()).build(counts)
     assert [str(p.type) for p in built.lowered.backward.params] == ["node[4] f32"] * 2

@@ -12,7 +12,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from hector.compiler import Built, build, rounded
+from hector.compiler import Built, Candidates, rounded
 from hector.emit.torch import TorchEmitter
 from hector.execute import execute
 from hector.explain import Explanation
@@ -21,6 +21,7 @@ from hector.frontend.graph import TracedGraph
 from hector.frontend.trace import Input, Trace, fetch, trace
 from hector.graph import Graph
 from hector.ir.types import Space
+from hector.passes import node_routes
 
 __all__ = ["Compiled", "compile"]
 
@@ -54,6 +55,7 @@ class Compiled:
         self.forms = forms
         self._signature = inspect.signature(function)
         self._traces: list[Trace] = []
+        self._candidates: dict[object, Candidates] = {}
         self._built: dict[object, Built] = {}
         self._emitter = TorchEmitter()
 
@@ -129,7 +131,12 @@ class Compiled:
         counts = rounded(call.graph.plan().counts)
         key = (id(call.trace), wrt, counts)
         if key not in self._built:
-            self._built[key] = build(call.trace.function, wrt, counts, self._emitter, self.forms)
+            routes = node_routes(counts)
+            kind = (id(call.trace), wrt, routes)
+            if kind not in self._candidates:
+                made = Candidates(call.trace.function, wrt, routes, self._emitter)
+                self._candidates[kind] = made
+            self._built[key] = self._candidates[kind].build(counts, self.forms)
         return self._built[key]
 
 

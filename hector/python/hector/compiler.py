@@ -9,7 +9,7 @@ from hector.cost import CPU, Cost, Machine, function_cost
 from hector.emit import Emitter, Program
 from hector.forms import ALL_FORMS, Forms
 from hector.grad import differentiate
-from hector.ir.function import Function, param_name
+from hector.ir.function import Function
 from hector.ir.verifier import verify
 from hector.passes import (
     aggregate_first,
@@ -24,7 +24,7 @@ from hector.passes.canonicalise import check_matrices
 from hector.plan import Counts
 from hector.split import split
 
-__all__ = ["Built", "Stage", "build", "choose"]
+__all__ = ["Built", "Candidates", "Lowered", "Stage", "lower", "rounded"]
 
 
 @dataclass(frozen=True)
@@ -95,20 +95,20 @@ class _Pipeline:
         if not self.stages or self.stages[-1].function.ops != function.ops:
             self.stages.append(Stage(name, function))
 
-    def optimise(self, forms: Forms, counts: Counts, prefix: str = "") -> None:
+    def optimise(self, forms: Forms, routes: frozenset[str], prefix: str = "") -> None:
         self.set(prefix + "canonicalise", check_matrices(canonicalise(self.function)))
         if forms.fold:
             self.set(prefix + "fold", eliminate_dead(fold(self.function)))
         if forms.aggregate_first:
             self.set(prefix + "aggregate_first", eliminate_dead(aggregate_first(self.function)))
-        both = forms.compact_src, forms.compact_dst
-        self.set(prefix + "compact", eliminate_dead(compact(self.function, counts, *both)))
+        moved = compact(self.function, routes | forms.pair_routes)
+        self.set(prefix + "compact", eliminate_dead(moved))
         self.set(prefix + "canonicalise again", canonicalise(self.function))
         self.set(prefix + "eliminate_common", eliminate_common(self.function))
         self.set(prefix + "eliminate_dead", eliminate_dead(self.function))
 
 
-def lower(function: Function, wrt: frozenset[str], forms: Forms, counts: Counts) -> Lowered:
+def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozenset[str]) -> Lowered:
     """Run every pass on a traced function with the given forms.
 
     Parameters
@@ -118,7 +118,8 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, counts: Counts)
     wrt : frozenset of str
         Parameters whose gradients will be wanted; empty for inference.
     forms : Forms
-    counts : Counts
+    routes : frozenset of str
+        As ``node_routes`` gives them: all that lowering depends on of a graph.
 
     Returns
     -------
@@ -131,14 +132,14 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, counts: Counts)
     """
     pipeline = _Pipeline(function)
     pipeline.set("trace", function)
-    pipeline.optimise(forms, counts)
+    pipeline.optimise(forms, routes)
     gradients = differentiate(pipeline.function, wrt)
     if not gradients.reached:
         forward = fuse(pipeline.function)
         pipeline.set("fuse", forward)
         return Lowered(forward, None, (), gradients.active, tuple(pipeline.stages))
     pipeline.set("differentiate", gradients.joint)
-    pipeline.optimise(forms, counts, "joint: ")
+    pipeline.optimise(forms, routes, "joint: ")
     cut, backward = split(pipeline.function, len(function.results))
     forward, backward = verify(fuse(cut)), verify(fuse(backward))
     stages = (*pipeline.stages, Stage("forward: fuse", forward), Stage("backward: fuse", backward))
@@ -164,41 +165,8 @@ def rounded(counts: Counts) -> Counts:
     return replace(counts, **{name: near(count) for name, count in vars(counts).items()})
 
 
-def choose(
-    function: Function, wrt: frozenset[str], counts: Counts, machine: Machine = CPU
-) -> tuple[Lowered, Forms, dict[Forms, float]]:
-    """Lower with the forms that the cost model predicts to be fastest.
-
-    Parameters
-    ----------
-    function : Function
-    wrt : frozenset of str
-    counts : Counts
-    machine : Machine
-
-    Returns
-    -------
-    lowered : Lowered
-    forms : Forms
-        The first of equals in the order of ``ALL_FORMS``, so that a tie keeps the plainest.
-    costs : dict of Forms to float
-        Predicted seconds of all.
-    """
-    made = {forms: lower(function, wrt, forms, counts) for forms in ALL_FORMS}
-    costs = {forms: _seconds(lowered, counts, machine) for forms, lowered in made.items()}
-    best = min(ALL_FORMS, key=lambda forms: costs[forms])
-    return made[best], best, costs
-
-
-def build(
-    function: Function,
-    wrt: frozenset[str],
-    counts: Counts,
-    emitter: Emitter,
-    forms: Forms | None = None,
-    machine: Machine = CPU,
-) -> Built:
-    """Compile a traced function for graphs of about these counts.
+class Candidates:
+    """The programs of one traced function in every form, each made at first use.
 
     Parameters
     ----------
@@ -206,30 +174,60 @@ def build(
         As traced.
     wrt : frozenset of str
         Parameters whose gradients will be wanted.
-    counts : Counts
+    routes : frozenset of str
+        As ``node_routes`` gives them.
     emitter : Emitter
-    forms : Forms or None
-        None lets the cost model choose.
-    machine : Machine
-
-    Returns
-    -------
-    Built
     """
-    names = {param_name(param) for param in function.params}
-    assert wrt <= names, wrt - names
-    if forms is None:
-        lowered, forms, costs = choose(function, wrt, counts, machine)
-    else:
-        lowered = lower(function, wrt, forms, counts)
-        costs = {forms: _seconds(lowered, counts, machine)}
-    backward = lowered.backward
-    return Built(
-        lowered=lowered,
-        forms=forms,
-        costs=costs,
-        forward_cost=function_cost(lowered.forward, counts, machine),
-        backward_cost=None if backward is None else function_cost(backward, counts, machine),
-        forward=emitter.emit(lowered.forward),
-        backward=None if backward is None else emitter.emit(backward),
-    )
+
+    def __init__(
+        self, function: Function, wrt: frozenset[str], routes: frozenset[str], emitter: Emitter
+    ) -> None:
+        self._function, self._wrt, self._routes = function, wrt, routes
+        self._emitter = emitter
+        self._lowered: dict[Forms, Lowered] = {}
+        self._programs: dict[Forms, tuple[Program, Program | None]] = {}
+
+    def lowered(self, forms: Forms) -> Lowered:
+        """The fused functions of one form."""
+        if forms not in self._lowered:
+            self._lowered[forms] = lower(self._function, self._wrt, forms, self._routes)
+        return self._lowered[forms]
+
+    def programs(self, forms: Forms) -> tuple[Program, Program | None]:
+        """The emitted forward and backward programs of one form."""
+        if forms not in self._programs:
+            made = self.lowered(forms)
+            backward = None if made.backward is None else self._emitter.emit(made.backward)
+            self._programs[forms] = self._emitter.emit(made.forward), backward
+        return self._programs[forms]
+
+    def build(self, counts: Counts, forms: Forms | None = None, machine: Machine = CPU) -> Built:
+        """The programs for graphs of about these counts.
+
+        Parameters
+        ----------
+        counts : Counts
+        forms : Forms or None
+            None takes what the cost model predicts to be fastest: the first of equals in the
+            order of ``ALL_FORMS``, so that a tie keeps the plainest.
+        machine : Machine
+
+        Returns
+        -------
+        Built
+        """
+        considered = ALL_FORMS if forms is None else (forms,)
+        costs = {each: _seconds(self.lowered(each), counts, machine) for each in considered}
+        best = min(considered, key=lambda each: costs[each])
+        made, (forward, backward) = self.lowered(best), self.programs(best)
+        return Built(
+            lowered=made,
+            forms=best,
+            costs=costs,
+            forward_cost=function_cost(made.forward, counts, machine),
+            backward_cost=(
+                None if made.backward is None else function_cost(made.backward, counts, machine)
+            ),
+            forward=forward,
+            backward=backward,
+        )

@@ -28,6 +28,12 @@ class Forms:
     compact_src: bool = False
     compact_dst: bool = False
 
+    @property
+    def pair_routes(self) -> frozenset[str]:
+        """The maps to pairs along which values are compacted."""
+        wanted = {"edge.src_pair": self.compact_src, "edge.dst_pair": self.compact_dst}
+        return frozenset(route for route, chosen in wanted.items() if chosen)
+
     def __str__(self) -> str:
         chosen = [name for name, value in vars(self).items() if value]
         return ", ".join(chosen) or "per_edge"

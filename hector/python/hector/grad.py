@@ -56,7 +56,7 @@ def _linear(b: Builder, y: Value, g: Value, wanted: Wanted) -> list[Value | None
     if wanted[0]:
         dx = b.emit("linear", g, w, type=kind, transpose=None if transposed else True)
     if wanted[1]:
-        shared = w.type.space is Space.WEIGHT and x.type.space is not Space.WEIGHT
+        shared = w.type.space is Space.WEIGHT
         pair = (g, x) if transposed else (x, g)
         dw = b.emit("outer", *pair, type=kind, rows_summed=True if shared else None)
     return [dx, dw]

@@ -3,7 +3,7 @@
 
 from hector.passes.aggregate_first import aggregate_first
 from hector.passes.canonicalise import canonicalise
-from hector.passes.compact import compact
+from hector.passes.compact import compact, node_routes
 from hector.passes.cse import eliminate_common
 from hector.passes.dce import eliminate_dead
 from hector.passes.fold import fold
@@ -17,4 +17,5 @@ __all__ = [
     "eliminate_dead",
     "fold",
     "fuse",
+    "node_routes",
 ]

@@ -14,13 +14,26 @@ from hector.passes.canonicalise import ROW_LOCAL
 from hector.passes.rewrite import rewrite
 from hector.plan import Counts
 
-__all__ = ["compact"]
+__all__ = ["compact", "node_routes"]
 
-_NODE_ROUTES = {
-    Space.EDGE: ("edge.src", "edge.dst"),
-    Space.SRC_PAIR: ("src_pair.node",),
-    Space.DST_PAIR: ("dst_pair.node",),
-}
+# In order of preference: a node stands for more edges than a pair does.
+_ROUTES = (
+    "edge.src",
+    "edge.dst",
+    "src_pair.node",
+    "dst_pair.node",
+    "edge.src_pair",
+    "edge.dst_pair",
+)
+
+
+def node_routes(counts: Counts) -> frozenset[str]:
+    """The maps to nodes along which values may move: those with no more nodes than rows."""
+    return frozenset(
+        route
+        for route in _ROUTES
+        if MAPS[route].target is Space.NODE and counts.node <= counts.rows(MAPS[route].source)
+    )
 
 
 def _rest(name: str, route: str) -> str | None:
@@ -58,39 +71,30 @@ def _through(builder: Builder, op: Value, operands: tuple[Value, ...], route: st
     return builder.emit("gather", builder.emit(op.op, *inner, **attrs), map=route)
 
 
-def compact(function: Function, counts: Counts, src: bool, dst: bool) -> Function:
+def compact(function: Function, routes: frozenset[str]) -> Function:
     """Compute values in the smallest space that determines them.
 
     Parameters
     ----------
     function : Function
         Canonical.
-    counts : Counts
-        Values that depend on one end point only move to the nodes where that is no more rows.
-    src, dst : bool
-        Whether values that depend on an end point and the relation move to the unique pairs.
+    routes : frozenset of str
+        Maps along which values may move: some of ``node_routes``, ``edge.src_pair`` and
+        ``edge.dst_pair``.
 
     Returns
     -------
     Function
     """
-    routes = {Space.EDGE: tuple(
-        route for route, wanted in (("edge.src_pair", src), ("edge.dst_pair", dst)) if wanted
-    )}  # fmt: skip
 
     def rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
         if op.op not in ROW_LOCAL and op.op != "linear":
             return None
-        space = op.type.space
-        for route in _NODE_ROUTES.get(space, ()):
-            if counts.rows(MAPS[route].target) <= counts.rows(space):
+        for route in _ROUTES:
+            if route in routes and MAPS[route].source is op.type.space:
                 value = _through(builder, op, operands, route)
                 if value is not None:
                     return value
-        for route in routes.get(space, ()):
-            value = _through(builder, op, operands, route)
-            if value is not None:
-                return value
         return None
 
     return rewrite(function, rule)

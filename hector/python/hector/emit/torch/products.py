@@ -110,7 +110,7 @@ def outer(
     type, rows, rows_y : str or None
         Map names: what selects the sum, and how ``x`` and ``y`` are read.
     rows_summed : bool
-        Without ``type``: one sum over all rows, else one product for each row.
+        Without ``type``: one sum over everything before the last axis, else one for each row.
 
     Returns
     -------
@@ -128,6 +128,6 @@ def outer(
         return out
     x = x if rows is None else x.index_select(0, plan.index(rows))
     y = y if rows_y is None else y.index_select(0, plan.index(rows_y))
-    if rows_summed or (x.dim() == 2 and y.dim() == 2 and x.shape[0] != y.shape[0]):
+    if rows_summed:
         return x.reshape(-1, k).mT @ y.reshape(-1, n)
     return torch.bmm(x.reshape(x.shape[0], -1, k).mT, y.reshape(y.shape[0], -1, n))
