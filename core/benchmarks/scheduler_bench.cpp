@@ -5,6 +5,8 @@
 /// run in interleaved rounds. One JSON line for each row.
 #include <datapath/datapath.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -137,27 +139,42 @@ void finish(dp_ticket* ticket)
   check(status);
 }
 
-void submit_cost(Bench const& bench, char const* name, char const* mode, std::size_t burst)
+struct SubmitMode {
+  char const* name;
+  std::size_t burst;  ///< Submissions before their tickets are waited for.
+  unsigned pause_us;  ///< Long enough for the scheduler's thread to fall asleep.
+  bool after_stream;  ///< Each follows a stream of the caller's, as after a computation.
+  std::size_t samples;
+};
+
+void submit_cost(Bench const& bench, char const* device, SubmitMode const& mode)
 {
-  constexpr std::size_t samples = 8192;
-  auto const destination        = memory_place(DP_DEVICE, bench.upload.on_device);
-  auto const source             = memory_place(DP_HOST, bench.upload.address);
+  auto const destination = memory_place(DP_DEVICE, bench.upload.on_device);
+  auto const source      = memory_place(DP_HOST, bench.upload.address);
+  dp_stream stream{0};
+  check(dp_stream_create(bench.device, 0, &stream));
+  dp_transfer_options options{};
+  options.size               = sizeof(options);
+  options.after_streams      = &stream;
+  options.after_stream_count = mode.after_stream ? 1 : 0;
   std::vector<double> costs;
-  std::vector<dp_ticket*> tickets(burst);
-  while (costs.size() < samples) {
+  std::vector<dp_ticket*> tickets(mode.burst);
+  while (costs.size() < mode.samples) {
     for (auto& ticket : tickets) {
+      if (mode.pause_us != 0) { ::usleep(mode.pause_us); }
       auto const start = now();
-      ticket           = bench.submit(destination, source, 4096);
+      check(dp_transfer(bench.scheduler, &destination, &source, 4096, &options, &ticket));
       costs.push_back((now() - start) * 1e6);
     }
     for (auto* const ticket : tickets) { finish(ticket); }
   }
+  check(dp_stream_destroy(bench.device, stream));
   std::printf(
     "{\"work\":\"submit\",\"device\":\"%s\",\"mode\":\"%s\",\"burst\":%zu,\"median_us\":%.3f,"
     "\"p90_us\":%.3f,\"p99_us\":%.3f}\n",
-    name,
-    mode,
-    burst,
+    device,
+    mode.name,
+    mode.burst,
     median(costs),
     quantile(costs, 0.9),
     quantile(costs, 0.99));
@@ -261,6 +278,14 @@ void report(Rates const& rates, char const* device, std::uint64_t nbytes, unsign
     in / slow_in);
 }
 
+constexpr SubmitMode submit_modes[] = {
+  {"one at a time", 1, 0, false, 8192},
+  {"in bursts", 64, 0, false, 8192},
+  {"in bursts, after a stream", 64, 0, true, 8192},
+  {"after a pause", 1, 500, false, 1024},
+  {"after a pause, after a stream", 1, 500, true, 1024},
+};
+
 }  // namespace
 
 int main(int argc, char** argv)
@@ -277,8 +302,7 @@ int main(int argc, char** argv)
     auto const mib    = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 1024;
     auto const rounds = argc > 4 ? static_cast<unsigned>(std::atoi(argv[4])) : 5U;
     Bench const bench{argv[1], argv[2], mib * MiB};
-    submit_cost(bench, argv[1], "one at a time", 1);
-    submit_cost(bench, argv[1], "in bursts", 64);
+    for (auto const& mode : submit_modes) { submit_cost(bench, argv[1], mode); }
     Rates rates;
     for (unsigned index = 0; index < std::max(rounds, 1U); ++index) { round(bench, rates); }
     report(rates, argv[1], mib * MiB, rounds);
