@@ -90,3 +90,5 @@ def test_compile_arguments():
         hector.compile(forms="fast")
     with pytest.raises(TypeError, match="takes a function"):
         hector.compile(3)
+    with pytest.raises(TypeError, match="name every argument"):
+        hector.compile(lambda g, *xs: xs[0])

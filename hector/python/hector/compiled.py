@@ -54,6 +54,11 @@ class Compiled:
         self.function = function
         self.forms = forms
         self._signature = inspect.signature(function)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(
+                    f"compile: {self.name} takes {parameter}; name every argument instead"
+                )
         self._traces: list[Trace] = []
         self._candidates: dict[object, Candidates] = {}
         self._built: dict[object, Built] = {}
@@ -188,7 +193,7 @@ def compile(
     Raises
     ------
     TypeError
-        If ``function`` is not callable.
+        If ``function`` is not callable, or takes ``*args`` or ``**kwargs``.
     ValueError
         If ``forms`` is unknown.
 
