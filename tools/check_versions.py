@@ -31,6 +31,10 @@ def faults() -> list[str]:
         if heading is None or heading[1] != version:
             top = heading[1] if heading else "nothing"
             found.append(f"{name}/CHANGELOG.md begins with {top}, pyproject.toml says {version}")
+        for source in sorted((ROOT / name / "python").glob("*/__init__.py")):
+            written = re.search(r'^__version__ = "(.+)"', source.read_text("utf-8"), re.MULTILINE)
+            if written and written[1] != version:
+                found.append(f"{source.relative_to(ROOT)} says {written[1]}, not {version}")
         if name == "core":
             continue
         places = {"run": project["project"]["dependencies"]}
