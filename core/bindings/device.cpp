@@ -15,14 +15,15 @@ PyDeviceMemory::PyDeviceMemory(client::Device from, std::uint64_t size)
   auto const info = device.info();
   is_cuda         = info.is_cuda != 0;
   ordinal         = is_cuda ? info.ordinal : -1;
-  address         = device.allocate(nbytes);
+  // No bytes need no memory, and the driver refuses to give none.
+  if (nbytes != 0) { address = device.allocate(nbytes); }
 }
 
 PyDeviceMemory::~PyDeviceMemory()
 {
   if (interpreter_ends()) { return; }
   py::gil_scoped_release const released;
-  dp_device_free(device.get(), address);
+  if (address != 0) { dp_device_free(device.get(), address); }
   device = {};
 }
 

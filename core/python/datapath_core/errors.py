@@ -1,7 +1,9 @@
-"""The error tree of the four packages; not for messages, which are written where the fault is known.
+# SPDX-License-Identifier: Apache-2.0
+"""The error tree of the four packages; messages are written where the fault is known.
 
-Every error of ``datapath_core``, ``pytorch_direct``, ``hector`` and ``ssdtrain`` that is not a plain
-built-in (``ValueError``, ``TypeError``, ``IndexError``, ``TimeoutError``) derives from :class:`Error`.
+Every error of ``datapath_core``, ``pytorch_direct``, ``hector`` and ``ssdtrain`` that is not a
+plain built-in (``ValueError``, ``TypeError``, ``IndexError``, ``TimeoutError``) derives from
+:class:`Error`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ class Scheduler(_core.Scheduler):
             )
         import torch
 
-        return torch.cuda.ExternalStream(self.stream(lane), device=f"cuda:{self.device.ordinal}")
+        make: Any = torch.cuda.ExternalStream
+        return make(self.stream(lane), device=f"cuda:{self.device.ordinal}")
 
     def describe(self) -> dict[str, Any]:
         """Return the lanes, staging memory and device as a JSON-like dict."""
