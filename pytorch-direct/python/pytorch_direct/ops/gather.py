@@ -12,6 +12,7 @@ import torch
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops import gather_cpu, gather_cuda
 from pytorch_direct.ops.arguments import ID_DTYPES, check_ids, check_out, check_source, note_write
+from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
 
 __all__ = ["gather", "gather_by_index", "is_row_index"]
@@ -131,9 +132,8 @@ def _gather_compiled(
     return operator(src, ids, dtype, order, sm_share)
 
 
-_gather_outside_graph = torch.compiler.disable(  # type: ignore[no-untyped-call]
-    gather,
-    reason="unified tensors, out= and stream= are not traced: compile over u.device_view()",
+_gather_outside_graph = outside_graph(
+    gather, "unified tensors, out= and stream= are not traced: compile over u.device_view()"
 )
 
 
@@ -146,6 +146,8 @@ def _gather_on(
 ) -> torch.Tensor:
     if ids.device.type != "cuda":
         raise ValueError(f"stream= goes with CUDA ids; these are on {ids.device}")
+    if stream.device != ids.device:
+        raise ValueError(f"stream is of {stream.device} but ids are on {ids.device}")
     stream.wait_stream(torch.cuda.current_stream(ids.device))
     with torch.cuda.stream(stream):
         result = _gather(src, ids, out, options)

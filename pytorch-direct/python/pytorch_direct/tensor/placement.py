@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from pytorch_direct.ops.arguments import note_write
+from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import (
     UnifiedTensor,
     cuda_device,
@@ -67,9 +68,9 @@ def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return _on_device(func, args, kwargs, device)
 
 
-_place_outside_graph = torch.compiler.disable(  # type: ignore[no-untyped-call]
+_place_outside_graph = outside_graph(
     _place,
-    reason="a unified tensor is no operand of a compiled graph: compile over u.device_view()",
+    "a unified tensor is no operand of a compiled graph: compile over u.device_view()",
 )
 
 
