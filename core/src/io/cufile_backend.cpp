@@ -12,33 +12,26 @@ namespace datapath {
 
 namespace {
 
-/// Makes the primary context of a device current; cuFile takes the calling thread's.
+void check(cuda::Driver const& driver, cuda::Result result, char const* call)
+{
+  if (result != cuda::success) { throw Error{cuda::call_error(driver, result, call)}; }
+}
+
+/// Makes a context current; cuFile takes the calling thread's.
 class CurrentContext {
  public:
-  explicit CurrentContext(int ordinal) : driver_{cuda::driver()}
-  {
-    check(driver_.device_get(&device_, ordinal), "cuDeviceGet");
-    cuda::Context context = nullptr;
-    check(driver_.primary_retain(&context, device_), "cuDevicePrimaryCtxRetain");
-    check(driver_.context_push(context), "cuCtxPushCurrent");
-  }
+  explicit CurrentContext(cuda::Context context) : driver_{cuda::driver()}
+  { check(driver_, driver_.context_push(context), "cuCtxPushCurrent"); }
   ~CurrentContext()
   {
     cuda::Context popped = nullptr;
     (void)driver_.context_pop(&popped);
-    (void)driver_.primary_release(device_);
   }
   CurrentContext(CurrentContext const&)            = delete;
   CurrentContext& operator=(CurrentContext const&) = delete;
 
  private:
-  void check(cuda::Result result, char const* call) const
-  {
-    if (result != cuda::success) { throw Error{cuda::call_error(driver_, result, call)}; }
-  }
-
   cuda::Driver const& driver_;
-  cuda::DeviceHandle device_{0};
 };
 
 }  // namespace
@@ -50,6 +43,20 @@ CufileBackend::CufileBackend(BackendOptions const& options)
 // The threads call `attempt`, so they end before this part of the object does.
 CufileBackend::~CufileBackend()
 { (void)stop(); }
+
+cuda::Context CufileBackend::context_of(int ordinal)
+{
+  std::lock_guard const lock{mutex_};
+  auto& context = contexts_[ordinal];
+  if (context == nullptr) {
+    auto const& driver        = cuda::driver();
+    cuda::DeviceHandle device = 0;
+    check(driver, driver.device_get(&device, ordinal), "cuDeviceGet");
+    // Kept for the life of the process, as the library's devices keep theirs.
+    check(driver, driver.primary_retain(&context, device), "cuDevicePrimaryCtxRetain");
+  }
+  return context;
+}
 
 cufile::Handle CufileBackend::handle_of(Descriptors const& file)
 {
@@ -80,7 +87,7 @@ void CufileBackend::forget(Descriptors const& file) noexcept
 
 std::int64_t CufileBackend::attempt_on_device(IoPiece const& piece)
 {
-  CurrentContext const context{cuda::pointer_ordinal(piece.pointer)};
+  CurrentContext const context{context_of(cuda::pointer_ordinal(piece.pointer))};
   auto* const handle = handle_of(*piece.file);
   auto const offset  = static_cast<off_t>(piece.offset);
   errno              = 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "io/threads_backend.hpp"
+#include "shim/cuda_types.hpp"
 #include "shim/cufile.hpp"
 
 #include <map>
@@ -27,12 +28,14 @@ class CufileBackend final : public ThreadsBackend {
   [[nodiscard]] std::int64_t attempt(IoPiece const& piece) noexcept override;
 
  private:
+  [[nodiscard]] cuda::Context context_of(int ordinal);
   [[nodiscard]] cufile::Handle handle_of(Descriptors const& file);
   [[nodiscard]] std::int64_t attempt_on_device(IoPiece const& piece);
 
   cufile::Library const& library_;
   std::mutex mutex_;
   std::map<Descriptors const*, cufile::Handle> handles_;
+  std::map<int, cuda::Context> contexts_;  ///< Primary ones, by ordinal.
 };
 
 }  // namespace datapath

@@ -8,10 +8,10 @@
 #include "support/error.hpp"
 #include "support/json.hpp"
 #include "support/log.hpp"
+#include "support/per_process.hpp"
 #include "support/settings.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <limits>
 #include <thread>
@@ -197,18 +197,15 @@ std::string Engine::describe() const
 
 Ref<Engine> Engine::shared()
 {
-  // Never destroyed and never locked: a fork may happen at any time, and threads live until the exit.
-  static std::atomic<Engine*> current{nullptr};
-  auto* seen = current.load(std::memory_order_acquire);
-  if (seen != nullptr && !seen->fork_.inherited() && !seen->inflight_.is_shut()) {
-    return Ref<Engine>::share(seen);
-  }
-  auto fresh = make_ref<Engine>(EngineOptions{});
-  // The reference in `current` is for good: others may be about to share it.
-  if (current.compare_exchange_strong(seen, fresh.get(), std::memory_order_acq_rel)) {
-    fresh->retain();
-  }
-  return fresh;
+  struct Slot {
+    std::mutex mutex;
+    Ref<Engine> engine;
+  };
+  static constinit PerProcess<Slot> slot;
+  auto& [mutex, engine] = slot.get();
+  std::lock_guard const lock{mutex};
+  if (!engine || engine->inflight_.is_shut()) { engine = make_ref<Engine>(EngineOptions{}); }
+  return engine;
 }
 
 }  // namespace datapath

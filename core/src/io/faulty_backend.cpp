@@ -29,6 +29,15 @@ std::uint64_t now_ns()
                                       .count());
 }
 
+/// What a lost completion would have ended is never given back; kept here, it is no leak by accident.
+void keep_for_good(IoPiece& piece)
+{
+  static auto& mutex = *new std::mutex;
+  static auto& kept  = *new std::vector<IoPiece*>;
+  std::lock_guard const lock{mutex};
+  kept.push_back(&piece);
+}
+
 /// Lets the next attempt move about half of what is asked for.
 void shorten(IoPiece& piece)
 {
@@ -65,6 +74,7 @@ void FaultyBackend::submit(IoList pieces)
     if (verdict.kill) { ::kill(::getpid(), SIGKILL); }
     if (verdict.lost) {
       lost_.fetch_add(1, std::memory_order_relaxed);
+      keep_for_good(*piece);
       continue;
     }
     if (verdict.shortened) { shorten(*piece); }

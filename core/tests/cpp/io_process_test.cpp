@@ -189,11 +189,18 @@ TEST_P(ProcessTest, process_exits_with_engines_open_and_requests_in_flight)
 {
   auto const code = run_in_child([&] {
     // Never destroyed, as at the end of an interpreter.
-    auto* const owner = engine().leak();
-    auto* const file  = owner->open(path_, "w+").leak();
-    auto* const out   = new Memory{64U << 20U};
-    auto const one    = request(*out, 0);
-    (void)file->write({&one, 1}, Owner{}).leak();
+    struct Left {
+      Ref<Engine> owner;
+      Ref<File> file;
+      Memory out{64U << 20U};
+      Ref<Ticket> ticket;
+    };
+    static Left* left = nullptr;
+    left              = new Left;
+    left->owner       = engine();
+    left->file        = left->owner->open(path_, "w+");
+    auto const one    = request(left->out, 0);
+    left->ticket      = left->file->write({&one, 1}, Owner{});
     (void)Engine::shared();
     std::exit(0);
     return 1;
