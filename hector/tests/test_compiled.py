@@ -179,6 +179,39 @@ def test_a_product_of_two_tensors_without_rows():
         torch.testing.assert_close(a, b)
 
 
+INFINITE = {
+    "node factor": lambda g, x, c: hector.aggregate(x[g.src] * torch.reciprocal(x[g.dst]), g),
+    "division": lambda g, x, c: hector.aggregate(x[g.src] / x[g.dst], g),
+    "relation": lambda g, x, c: hector.aggregate(x[g.src] / c[g.rel], g, reduce="mean"),
+    "logarithm": lambda g, x, c: hector.aggregate(torch.log(c[g.rel] ** 2) * x[g.src], g),
+    "power": lambda g, x, c: hector.aggregate(x[g.src] ** -1 + torch.rsqrt(c[g.rel] ** 2), g),
+    "exponential": lambda g, x, c: hector.aggregate(torch.exp(x[g.src]) * 2, g),
+    "maximum": lambda g, x, c: hector.aggregate(x[g.dst] * x[g.src], g, reduce="max"),
+    "maximum of nodes": lambda g, x, c: hector.aggregate(x[g.dst], g, reduce="max"),
+}
+
+
+@pytest.mark.parametrize("forms", ["auto", *ALL_FORMS], ids=str)
+@pytest.mark.parametrize("case", INFINITE)
+def test_rows_without_edges_stay_out_of_everything(case, forms):
+    g, make = graph(), maker(torch.float64)
+    x, c = make(13, 4), make(4, 4)
+    with torch.no_grad():
+        unused = torch.ones(13, dtype=torch.bool)
+        unused[g.src], unused[g.dst] = False, False
+        x[unused] = 1e4 if case == "exponential" else 0
+        c[3] = 0
+    assert not (g.rel == 3).any()
+    receives_nothing = torch.ones(13, dtype=torch.bool)
+    receives_nothing[g.dst] = False
+    assert receives_nothing.any()
+    expected = outputs_and_gradients(INFINITE[case], g, (x, c))
+    found = outputs_and_gradients(hector.compile(INFINITE[case], forms=forms), g, (x, c))
+    for a, b in zip(found, expected, strict=True):
+        assert b.isfinite().all()
+        torch.testing.assert_close(a, b)
+
+
 def test_unused_output_and_repeated_backward():
     g = graph()
     x, W, t = inputs("edge_output", g, maker(torch.float64), 3, 4)

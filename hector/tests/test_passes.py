@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from hector import passes
-from hector.ir import parse, print_function, verify
+from hector.ir import Space, parse, print_function, verify
 from hector.passes.canonicalise import check_matrices
 from hector.passes.rewrite import rewrite
 from hector.plan import Counts
@@ -68,24 +68,53 @@ def test_canonicalise_composes_gathers_and_takes_factors_out_of_segments():
     check(
         passes.canonicalise,
         """
-        func f(%x: src_pair[8] f32, %c: node[1] f32, %y: node[8] f32) {
-          %0 = gather(%c) {map = edge.dst} : edge[1] f32
+        func f(%x: src_pair[8] f32, %c: dst_pair[1] f32, %y: node[8] f32) {
+          %0 = gather(%c) {map = edge.dst_pair} : edge[1] f32
           %1 = gather(%x) {map = edge.src_pair} : edge[8] f32
           %2 = mul(%0, %1) : edge[8] f32
-          %3 = segment_sum(%2) {map = edge.dst} : node[8] f32
+          %3 = segment_sum(%2) {map = edge.dst_pair} : dst_pair[8] f32
           %4 = gather(%y) {map = src_pair.node} : src_pair[8] f32
           %5 = gather(%4) {map = edge.src_pair} : edge[8] f32
           return %3, %5
         }""",
         """
-        func f(%x: src_pair[8] f32, %c: node[1] f32, %y: node[8] f32) {
+        func f(%x: src_pair[8] f32, %c: dst_pair[1] f32, %y: node[8] f32) {
           %0 = gather(%x) {map = edge.src_pair} : edge[8] f32
-          %1 = segment_sum(%0) {map = edge.dst} : node[8] f32
-          %2 = mul(%1, %c) : node[8] f32
+          %1 = segment_sum(%0) {map = edge.dst_pair} : dst_pair[8] f32
+          %2 = mul(%1, %c) : dst_pair[8] f32
           %3 = gather(%y) {map = edge.src} : edge[8] f32
           return %2, %3
         }""",
     )
+
+
+def test_factors_of_nodes_stay_inside_where_a_node_may_have_no_edge():
+    text = """
+        func f(%x: src_pair[8] f32, %c: node[1] f32) {
+          %0 = gather(%x) {map = edge.src_pair} : edge[8] f32
+          %1 = gather(%c) {map = edge.dst} : edge[1] f32
+          %2 = mul(%0, %1) : edge[8] f32
+          %3 = segment_sum(%2) {map = edge.dst} : node[8] f32
+          return %3
+        }"""
+    check(passes.canonicalise, text, text)
+
+
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "rsqrt", "reciprocal"])
+def test_what_may_be_infinite_moves_to_pairs_but_not_to_nodes_or_relations(op):
+    text = f"""
+        func f(%x: node[8] f32, %c: relation[8] f32) {{
+          %0 = gather(%x) {{map = edge.src}} : edge[8] f32
+          %1 = {op}(%0) : edge[8] f32
+          %2 = gather(%c) {{map = edge.rel}} : edge[8] f32
+          %3 = {op}(%2) : edge[8] f32
+          return %1, %3
+        }}"""
+    nodes = passes.node_routes(FEW_NODES)
+    check(lambda f: passes.compact(passes.canonicalise(f), nodes), text, text)
+    moved = verify(passes.compact(parse(textwrap.dedent(text).strip()), EVERYWHERE))
+    spaces = {value.type.space for value in moved.ops if value.op == op}
+    assert spaces == {Space.SRC_PAIR}
 
 
 def test_canonicalise_tidies():
@@ -188,7 +217,7 @@ def test_aggregate_first_refuses_what_is_not_linear_in_the_rows(between):
 BEFORE_COMPACT = """
     func f(%x: node[8] f32, %W: relation[8, 5] f32, %e: edge[5] f32) {
       %0 = gather(%x) {map = edge.src} : edge[8] f32
-      %1 = exp(%0) : edge[8] f32
+      %1 = tanh(%0) : edge[8] f32
       %2 = linear(%1, %W) {type = edge.rel} : edge[5] f32
       %3 = relu(%2) : edge[5] f32
       %4 = mul(%3, %e) : edge[5] f32
@@ -202,7 +231,7 @@ def test_compact_computes_once_for_each_pair():
         BEFORE_COMPACT,
         """
         func f(%x: node[8] f32, %W: relation[8, 5] f32, %e: edge[5] f32) {
-          %0 = exp(%x) : node[8] f32
+          %0 = tanh(%x) : node[8] f32
           %1 = gather(%0) {map = src_pair.node} : src_pair[8] f32
           %2 = linear(%1, %W) {type = src_pair.rel} : src_pair[5] f32
           %3 = relu(%2) : src_pair[5] f32

@@ -66,7 +66,9 @@ def _segment_max(b: Builder, y: Value, g: Value) -> Value:
     """Ties share the gradient evenly, as ``scatter_reduce`` has it."""
     name = y.map()
     largest = b.emit("equal", y.operands[0], b.emit("gather", y, map=name))
-    share = b.emit("div", g, b.emit("segment_sum", largest, map=name))
+    ties = b.emit("segment_sum", largest, map=name)
+    none = b.emit("equal", ties, b.scalar(0.0, ties.type.dtype))
+    share = b.emit("div", g, b.emit("add", ties, none))  # finite where nothing was reduced
     return b.emit("mul", b.emit("gather", share, map=name), largest)
 
 

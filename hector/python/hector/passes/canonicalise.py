@@ -14,10 +14,26 @@ from hector.ir.types import MAPS, Space, compose
 from hector.passes.dce import eliminate_dead
 from hector.passes.rewrite import rewrite
 
-__all__ = ["ROW_LOCAL", "canonicalise", "check_matrices"]
+__all__ = ["ROW_LOCAL", "canonicalise", "check_matrices", "moves_to"]
 
 ROW_LOCAL = (UNARY | BINARY) | frozenset("sum reshape broadcast slice pad concat transpose".split())
 """Operators whose row i depends on row i of their operands only (``linear`` does too)."""
+
+_PARTIAL = frozenset("div log sqrt rsqrt reciprocal exp power".split())
+
+
+def moves_to(op: Value, operands: tuple[Value, ...], space: Space) -> bool:
+    """Whether an operator may run on a space that rows are gathered from.
+
+    A node or a relation may have no edge. Rows that no edge reads must not become infinite there:
+    the gradient that reaches them is zero, and zero times infinity is not. Every pair has an edge.
+    """
+    if space in (Space.SRC_PAIR, Space.DST_PAIR) or op.op not in _PARTIAL:
+        return True
+    if op.op == "div":
+        return operands[1].op == "const"
+    return op.op == "power" and op.number("exponent") >= 1
+
 
 _SMALL = (Space.RELATION, Space.NODE_TYPE)
 
@@ -58,7 +74,8 @@ def _hoist_small(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Va
         return None
     (name,) = maps
     assert name is not None
-    if op.op != "reshape" and MAPS[name].target not in _SMALL:
+    target = MAPS[name].target
+    if op.op != "reshape" and (target not in _SMALL or not moves_to(op, operands, target)):
         return None
     inner = [o.operands[0] if o in rows else o for o in operands]
     return builder.emit("gather", builder.emit(op.op, *inner, **op.attrs), map=name)
@@ -85,18 +102,31 @@ def _tidy(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | N
     return None
 
 
+_NEVER_EMPTY = ("edge.src_pair", "edge.dst_pair")
+
+
+def _is_count(value: Value) -> bool:
+    while value.op == "reshape":
+        value = value.operands[0]
+    return value.op == "inverse_count"
+
+
 def _is_const(value: Value, number: float) -> bool:
     return value.op == "const" and value.number("value") == number
 
 
 def _factor_out(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
-    """A factor that is the same for a whole segment multiplies the segment's sum."""
+    """A factor that is the same for a whole segment multiplies the segment's sum.
+
+    A segment without rows has the sum 0, so the factor must be finite there too.
+    """
     if op.op != "segment_sum" or operands[0].op != "mul":
         return None
     for value, factor in (operands[0].operands, operands[0].operands[::-1]):
         if value.type != operands[0].type:
             continue
-        if factor.op == "gather" and factor.map() == op.map():
+        same = factor.op == "gather" and factor.map() == op.map()
+        if same and (op.map() in _NEVER_EMPTY or _is_count(factor.operands[0])):
             total = builder.emit("segment_sum", value, **op.attrs)
             return builder.emit("mul", total, factor.operands[0])
         if factor.op == "const":
@@ -152,6 +182,7 @@ def check_matrices(function: Function) -> Function:
             raise unsupported(
                 f"{op.location or function.name}: linear() with a matrix that differs from row to "
                 f"row ({op.operands[1].type}) would need rows x k x n memory. Use matrices indexed "
-                f"by g.rel or a node type, and scale the rows before or after the product."
+                f"by g.rel or a node type: compute on them before indexing, as in (W / c)[g.rel], "
+                f"and scale the rows before or after the product."
             )
     return function

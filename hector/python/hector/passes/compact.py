@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hector.ir.function import Builder, Function, Value
 from hector.ir.types import MAPS, Space, factor
-from hector.passes.canonicalise import ROW_LOCAL
+from hector.passes.canonicalise import ROW_LOCAL, moves_to
 from hector.passes.rewrite import rewrite
 from hector.plan import Counts
 
@@ -42,7 +42,9 @@ def _rest(name: str, route: str) -> str | None:
 
 
 def _through(builder: Builder, op: Value, operands: tuple[Value, ...], route: str) -> Value | None:
-    """The operator done on the far side of ``route``, or None where it depends on more."""
+    """The operator done on the far side of ``route``, or None where it may not move there."""
+    if not moves_to(op, operands, MAPS[route].target):
+        return None
     attrs = dict(op.attrs)
     if "type" in attrs:
         kind = factor(str(attrs["type"]), route)
