@@ -181,6 +181,8 @@ def wheels(session: nox.Session) -> None:
 
     release = "release" in session.posargs
     shutil.rmtree(DIST, ignore_errors=True)
+    if release:
+        shutil.rmtree(BUILD / "wheels-core", ignore_errors=True)
     build_wheels(session, "python", PACKAGES, release=release)
     session.run("python", "tools/check_wheels.py", *map(str, sorted(DIST.glob("*.whl"))))
     clean = clean_environment(session, Path(sys.executable), "clean")
@@ -208,10 +210,12 @@ def build_wheels(
     session: nox.Session, python: str, packages: tuple[str, ...], *, release: bool
 ) -> None:
     """Build wheels into ``dist/`` in isolation, core's first since others are built on it."""
-    settings = {
-        "core": ["-C", "cmake.define.DATAPATH_LIBURING=on"] if release else [],
-        "pytorch-direct": ["-C", "cmake.define.PYTORCH_DIRECT_ARCHS=all"] if release else [],
-    }
+    # One folder for every Python: only the bindings differ, so the library is compiled once.
+    folder = BUILD / "wheels-core"
+    settings = {"core": ["-C", f"build-dir={folder}"], "pytorch-direct": []}
+    if release:
+        settings["core"] += ["-C", "cmake.define.DATAPATH_LIBURING=on"]
+        settings["pytorch-direct"] += ["-C", "cmake.define.PYTORCH_DIRECT_ARCHS=all"]
     for package in packages:
         session.run(
             python, "-m", "pip", "wheel", "-q", "--no-deps", "--find-links", str(DIST),
