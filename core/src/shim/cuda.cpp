@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string_view>
 
@@ -33,6 +34,7 @@ struct Loader {
   std::mutex mutex;
   Driver functions;
   Status status;
+  std::map<int, Context> contexts;
 };
 
 PerProcess<Loader> loader;
@@ -129,6 +131,10 @@ Status load(Loader& state)
     }
     return {State::unusable, std::move(reason), 0};
   }
+  int count = 0;
+  if (functions.device_get_count(&count) != success || count == 0) {
+    return {State::unusable, "the CUDA driver shows no device", 0};
+  }
   int version = 0;
   (void)functions.driver_get_version(&version);
   state.functions.version = version;
@@ -210,6 +216,25 @@ std::string device_name(int ordinal)
   }
   if (result != success) { throw Error{call_error(functions, result, "cuDeviceGetName")}; }
   return name.data();
+}
+
+Context primary_context(int ordinal)
+{
+  auto const& functions = driver();
+  auto& state           = loader.get();
+  std::lock_guard const lock{state.mutex};
+  auto& context = state.contexts[ordinal];
+  if (context == nullptr) {
+    DeviceHandle device = 0;
+    auto result         = functions.device_get(&device, ordinal);
+    if (result == success) { result = functions.primary_retain(&context, device); }
+    if (result != success) {
+      context = nullptr;
+      throw Error{call_error(
+        functions, result, "cuDevicePrimaryCtxRetain of cuda:" + std::to_string(ordinal))};
+    }
+  }
+  return context;
 }
 
 int current_ordinal()

@@ -53,6 +53,10 @@ struct Status {
 /// "NVIDIA H200"; loads the driver.
 [[nodiscard]] std::string device_name(int ordinal);
 
+/// The context that everyone in the process shares on a device; the first call retains it for the
+/// rest of the process, since streams that were handed out live in it. Throws DP_ERR_CUDA.
+[[nodiscard]] Context primary_context(int ordinal);
+
 /// Ordinal of the calling thread's current context, else 0; loads the driver.
 [[nodiscard]] int current_ordinal();
 

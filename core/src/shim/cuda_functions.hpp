@@ -51,12 +51,6 @@
     7000,                                                                                          \
     true,                                                                                          \
     Result(Context* context, DeviceHandle device))                                                 \
-  X(primary_release,                                                                               \
-    cuDevicePrimaryCtxRelease,                                                                     \
-    "cuDevicePrimaryCtxRelease_v2",                                                                \
-    11000,                                                                                         \
-    true,                                                                                          \
-    Result(DeviceHandle device))                                                                   \
   X(context_push, cuCtxPushCurrent, "cuCtxPushCurrent_v2", 4000, true, Result(Context context))    \
   X(context_pop, cuCtxPopCurrent, "cuCtxPopCurrent_v2", 4000, true, Result(Context* context))      \
   X(context_get_current, cuCtxGetCurrent, "cuCtxGetCurrent", 4000, true, Result(Context* context)) \

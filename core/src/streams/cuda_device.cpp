@@ -70,16 +70,11 @@ CudaDevice::CudaDevice(int ordinal) : driver_{cuda::driver()}, ordinal_{ordinal}
            " (CUDA_VISIBLE_DEVICES limits them)");
   }
   check(driver_.device_get(&handle_, ordinal), "cuDeviceGet");
-  check(driver_.primary_retain(&context_, handle_), "cuDevicePrimaryCtxRetain");
-  try {
-    Current const current{*this};
-    check(driver_.stream_priority_range(&least_priority_, &greatest_priority_),
-          "cuCtxGetStreamPriorityRange");
-    numa_node_ = find_numa_node();
-  } catch (...) {
-    (void)driver_.primary_release(handle_);
-    throw;
-  }
+  context_ = cuda::primary_context(ordinal);
+  Current const current{*this};
+  check(driver_.stream_priority_range(&least_priority_, &greatest_priority_),
+        "cuCtxGetStreamPriorityRange");
+  numa_node_ = find_numa_node();
 }
 
 CudaDevice::~CudaDevice()
@@ -91,7 +86,6 @@ CudaDevice::~CudaDevice()
   } catch (Error const&) {
     // A broken context: its events go with it.
   }
-  (void)driver_.primary_release(handle_);
 }
 
 bool CudaDevice::unusable() const noexcept

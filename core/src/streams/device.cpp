@@ -67,9 +67,8 @@ Ref<Device> Device::open(std::string_view name)
 Ref<Device> Device::open_default(std::string* reason)
 {
   try {
-    return open_as("cuda:0", 0);
+    return open("cuda");
   } catch (Error const& error) {
-    if (error.info().status != DP_ERR_UNSUPPORTED) { throw; }
     if (reason != nullptr) { *reason = error.info().message; }
     return nullptr;
   }

@@ -35,7 +35,7 @@ class Device : public RefCounted {
  public:
   /// "cuda", "cuda:N" or "null". The same name gives the same live object.
   [[nodiscard]] static Ref<Device> open(std::string_view name);
-  /// CUDA device 0 of a usable driver, else nothing, with the reason.
+  /// As "cuda" where that can be used, else nothing, with the reason.
   [[nodiscard]] static Ref<Device> open_default(std::string* reason = nullptr);
   /// Names of the devices that are open in this process.
   [[nodiscard]] static std::vector<std::string> open_names();
