@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import tempfile
 import time
@@ -20,6 +21,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "integration-tests" / "data")]
+
+# Threads that wait by spinning make a busy machine many times slower; read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import debian_graph  # noqa: E402
 import demo_report  # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 __all__ = ["draw"]
 
@@ -33,6 +34,7 @@ def _curves(report: dict[str, Any]) -> Figure:
         accuracy.plot(range(1, len(values) + 1), values, marker="o", markersize=4, **style)
         gnn_loss.plot(gnn[mode]["losses"], **style)
         lm_loss.plot(lm[mode]["losses"], **style)
+    accuracy.xaxis.set_major_locator(MaxNLocator(integer=True))
     majority = 100 * gnn["majority_accuracy"]
     accuracy.axhline(majority, color="tab:red", linestyle=":", label="majority class")
     accuracy.set(title="relational GNN", xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 100))
