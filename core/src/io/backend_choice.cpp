@@ -42,8 +42,7 @@ std::unique_ptr<Backend> choose_backend(std::string_view name,
   // through, goes faster through a ring.
   try {
     return make_uring(options);
-  } catch (Error const& error) {
-    if (error.info().status == DP_ERR_INVALID) { throw; }
+  } catch (std::exception const& error) {
     auto const reason = std::string{"uring cannot serve: "} + error.what();
     log_once(LogLevel::warning, "io.engine", reason + "; the threads backend takes its place");
     reasons.push_back(reason);

@@ -4,6 +4,7 @@
 #include "io/backend.hpp"
 #include "io/cut.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -36,6 +37,18 @@ std::string_view remedy(int os_errno)
   }
 }
 
+std::vector<std::pair<Backend*, IoList>> lists_by_backend(std::vector<IoPiece>& pieces)
+{
+  std::vector<std::pair<Backend*, IoList>> lists;
+  for (auto& piece : pieces) {
+    auto found = std::find_if(
+      lists.begin(), lists.end(), [&](auto const& list) { return list.first == piece.backend; });
+    if (found == lists.end()) { found = lists.insert(lists.end(), {piece.backend, IoList{}}); }
+    found->second.push_back(piece);
+  }
+  return lists;
+}
+
 void submit_one(IoPiece& piece)
 {
   IoList list;
@@ -63,18 +76,23 @@ Ref<Ticket> IoBatch::start(std::unique_ptr<IoBatch> batch,
     return ticket;
   }
 
-  std::vector<std::pair<Backend*, IoList>> lists;
-  for (auto& piece : batch->pieces_) {
-    piece.batch = batch.get();
-    auto found  = std::find_if(
-      lists.begin(), lists.end(), [&](auto const& list) { return list.first == piece.backend; });
-    if (found == lists.end()) { found = lists.insert(lists.end(), {piece.backend, IoList{}}); }
-    found->second.push_back(piece);
+  auto& pieces = batch->pieces_;
+  batch->left_.store(pieces.size(), std::memory_order_relaxed);
+  for (auto& piece : pieces) { piece.batch = batch.get(); }
+  auto* const first = pieces.front().backend;
+  bool const alone  = std::all_of(
+    pieces.begin(), pieces.end(), [first](IoPiece const& piece) { return piece.backend == first; });
+  if (alone) {
+    IoList list;
+    for (auto& piece : pieces) { list.push_back(piece); }
+    // From here on the I/O threads own the batch; it may be gone before submit returns.
+    (void)batch.release();
+    first->submit(list);
+  } else {
+    auto lists = lists_by_backend(pieces);
+    (void)batch.release();
+    for (auto& [backend, list] : lists) { backend->submit(list); }
   }
-  batch->left_.store(batch->pieces_.size(), std::memory_order_relaxed);
-  // From here on the I/O threads own it; it may be gone after the last submit.
-  (void)batch.release();
-  for (auto& [backend, list] : lists) { backend->submit(list); }
   return ticket;
 }
 

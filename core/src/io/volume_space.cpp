@@ -85,8 +85,13 @@ std::vector<ExtentRun> VolumeSpace::allocate(std::uint64_t nbytes)
   std::vector<ExtentRun> runs;
   if (total != 0) {
     Attempt attempt{drives_.size()};
-    runs = try_drives(attempt, total);
-    if (runs.empty()) { runs = try_anywhere(attempt, total); }
+    try {
+      runs = try_drives(attempt, total);
+      if (runs.empty()) { runs = try_anywhere(attempt, total); }
+    } catch (...) {
+      undo(attempt);
+      throw;
+    }
     if (runs.empty()) { fail_full(nbytes); }
   }
   counts_.allocated += total;

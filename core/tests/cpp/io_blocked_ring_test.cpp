@@ -60,6 +60,7 @@ struct BlockedRing : ::testing::Test {
 
   void expect_fallback(long number, unsigned error, char const* word)
   {
+    SKIP_WHERE_CHILDREN_HAVE_NO_THREADS();
     auto const code =
       run_in_child([&] { return use_blocked(folder_.file("file"), number, error, word); });
     if (code == cannot_forbid) { GTEST_SKIP() << "no seccomp filter can be installed here"; }

@@ -248,6 +248,7 @@ TEST_P(FaultsTest, extent_of_a_lost_completion_is_never_used_again)
 
 TEST_P(FaultsTest, kill_ends_the_process_in_the_middle)
 {
+  SKIP_WHERE_CHILDREN_HAVE_NO_THREADS();
   auto const code = run_in_child([&] {
     auto const file = faulty_engine("write:kill@nth=2")->open(path_, "w+");
     Memory const out{100};

@@ -98,6 +98,7 @@ TEST_P(FullDiskTest, drive_that_others_fill_up_is_a_full_volume_and_no_lost_exte
 
 TEST_P(FullDiskTest, file_size_limit_is_an_error_and_kills_nobody)
 {
+  SKIP_WHERE_CHILDREN_HAVE_NO_THREADS();
   auto const code = run_in_child([&] {
     rlimit limit{};
     limit.rlim_cur = limit.rlim_max = mib;

@@ -172,6 +172,15 @@ class EachBackend : public ::testing::TestWithParam<char const*> {
       return std::string{each.param};                                              \
     })
 
+#if defined(__SANITIZE_THREAD__)
+#define SKIP_WHERE_CHILDREN_HAVE_NO_THREADS() \
+  GTEST_SKIP() << "ThreadSanitizer does not let a forked child start threads"
+#else
+#define SKIP_WHERE_CHILDREN_HAVE_NO_THREADS() \
+  do {                                        \
+  } while (false)
+#endif
+
 /// What a child process ended with: its exit code, or minus the signal.
 [[nodiscard]] int run_in_child(std::function<int()> const& body);
 
