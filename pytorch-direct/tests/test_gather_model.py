@@ -70,7 +70,7 @@ def test_model_can_be_replaced_and_read_from_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [{"link_bytes_per_second": 0}, {"sm_share": 1.5}, {"sort_seconds": -1}, {"region_bytes": 0},
-     {"blocks_per_multiprocessor": 0}, {"regions_per_second": float("nan")}],
+     {"blocks_per_multiprocessor": 0}, {"host_blocks": 0}, {"regions_per_second": float("nan")}],
 )  # fmt: skip
 def test_constants_out_of_their_domain_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -100,6 +100,9 @@ def _launch(
         workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=out.device)
     share = model.sm_share if options.sm_share is None else options.sm_share
     processors = max(1, int(share * _multiprocessors(device)))
+    blocks = processors * model.blocks_per_multiprocessor
+    if registration is not None:
+        blocks = min(blocks, model.host_blocks)
     report = _native.gather_cuda(
         device,
         stream,
@@ -120,7 +123,7 @@ def _launch(
         region_bytes,
         0 if workspace is None else workspace.data_ptr(),
         workspace_bytes,
-        processors * model.blocks_per_multiprocessor,
+        blocks,
     )
     _raise_if(device, report)
     if registration is not None and not torch.cuda.is_current_stream_capturing():

@@ -53,6 +53,9 @@ class GatherModel:
         Time of the sort: a constant and a part for each id.
     blocks_per_multiprocessor : int
         Blocks of 512 threads launched for each multiprocessor used.
+    host_blocks : int
+        Most blocks launched for a gather from host memory: so many keep the link full, and more
+        would only have more regions of the table translated at a time.
     sm_share : float
         Share of the multiprocessors that a gather uses when its caller does not say, above 0, at
         most 1.
@@ -71,6 +74,7 @@ class GatherModel:
     sort_seconds: float
     sort_seconds_per_id: float
     blocks_per_multiprocessor: int
+    host_blocks: int
     sm_share: float
 
     def __post_init__(self) -> None:
@@ -82,6 +86,10 @@ class GatherModel:
                 raise ValueError(f"gather model: {name} must not be negative")
         if not 1 <= self.blocks_per_multiprocessor <= 32:
             raise ValueError("gather model: blocks_per_multiprocessor must be 1 to 32")
+        if self.host_blocks < 1:
+            raise ValueError(
+                f"gather model: host_blocks must be at least 1, not {self.host_blocks}"
+            )
         if not 0 < self.sm_share <= 1:
             raise ValueError(f"gather model: sm_share must be in (0, 1], not {self.sm_share}")
 
