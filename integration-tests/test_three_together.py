@@ -26,10 +26,11 @@ def _parameters(model: torch.nn.Module) -> list[torch.Tensor]:
     return [parameter.detach().clone() for _, parameter in found]
 
 
-def test_equal_to_plain_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_equal_to_plain_training(tmp_path: Path, device: str) -> None:
     graph = small_graph()
-    plain_model, plain = relational_gnn.train(graph, SETTINGS)
-    kept_model, kept = relational_gnn.train(graph, SETTINGS, mode="datapath")
+    plain_model, plain = relational_gnn.train(graph, SETTINGS, device=device)
+    kept_model, kept = relational_gnn.train(graph, SETTINGS, mode="datapath", device=device)
     moved_bytes = []
     with_offload = ssdtrain.Offloader(
         spill=str(tmp_path), host=0, ssd="64MiB", min_bytes=0, plan="all", checks=True
@@ -40,7 +41,12 @@ def test_equal_to_plain_training(tmp_path: Path) -> None:
             moved_bytes.append(with_offload.report()["bytes"]["disk"])
 
         moved_model, moved = relational_gnn.train(
-            graph, SETTINGS, mode="datapath", around_forward=lambda: with_offload, on_step=look
+            graph,
+            SETTINGS,
+            mode="datapath",
+            device=device,
+            around_forward=lambda: with_offload,
+            on_step=look,
         )
     finally:
         with_offload.close()

@@ -36,7 +36,7 @@ def _run(folder: Path, name: str, spill: Path | None) -> list[dict[str, Any]]:
     ]
     try:
         for rank, process in enumerate(processes):
-            output, _ = process.communicate(timeout=100)
+            output, _ = process.communicate(timeout=200)
             assert process.returncode == 0, f"process {rank}:\n{output}"
     finally:
         for process in processes:

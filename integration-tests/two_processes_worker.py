@@ -53,7 +53,7 @@ def main(rank: int, rendezvous: str, out: str, spill: str | None) -> None:
         init_method=f"file://{rendezvous}",
         rank=rank,
         world_size=2,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=120),
     )
     try:
         if spill is None:

@@ -12,7 +12,7 @@ __all__ = ["METHOD", "measure"]
 METHOD = (
     "a probe after the runs: tensors written to a volume in the spill folder and read back through "
     "one scheduler, all transfers submitted at once; a lane's bytes over the time in which it had "
-    "work in flight"
+    "work in flight. The volume goes past the page cache where the file system allows (O_DIRECT)"
 )
 
 

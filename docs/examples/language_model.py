@@ -23,6 +23,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+# cuBLAS repeats its sums bit by bit only with a fixed workspace, and reads this when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 __all__ = ["History", "LanguageModel", "Settings", "train"]
 
 
@@ -126,8 +129,6 @@ def _loss(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torc
 @contextlib.contextmanager
 def _deterministic() -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
-    # cuBLAS repeats its sums bit by bit only with a fixed workspace, read when it starts.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     try:
         yield
