@@ -17,7 +17,7 @@ PACKAGE = Path(datapath_core.__file__).resolve().parent
 
 
 def library_folder() -> Path:
-    """Return where the installed ``libdatapath.so`` is; an editable installation has two folders."""
+    """Return the folder of the installed ``libdatapath.so``; an editable one has two folders."""
     native = Path(datapath_core._core.__file__).resolve().parent
     return next(folder for folder in (PACKAGE, native) if (folder / "libdatapath.so").exists())
 
