@@ -12,8 +12,8 @@ namespace datapath {
 /// Every byte lies in a registered range.
 [[nodiscard]] bool is_pinned(Device& device, std::uint64_t address, std::uint64_t nbytes) noexcept;
 
-/// Enqueues a copy between pinned host memory and the device, cut where registered ranges meet: the driver
-/// refuses a single copy over two of them, or makes it synchronous.
+/// Enqueues a copy between pinned host memory and the device, cut where registered ranges meet: the
+/// driver refuses a single copy over two of them.
 void copy_pinned(Device& device,
                  std::uint64_t destination,
                  std::uint64_t source,

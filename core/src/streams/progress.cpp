@@ -34,6 +34,15 @@ Progress::Progress(Ref<Device> device, ProgressOptions const& options)
     mover_{std::make_unique<Mover>(device, *this, options)}
 {}
 
+Progress::~Progress()
+{
+  // A ticket that was followed may end after the scheduler; its notice carries a reference.
+  for (auto* notice = inbox_.take(); notice != nullptr;) {
+    auto const transfer = Ref<Transfer>::adopt(static_cast<Transfer*>(notice->subject));
+    notice              = notice->next;
+  }
+}
+
 void Progress::start()
 {
   std::thread{[self = shared_from_this()] {

@@ -32,6 +32,7 @@ class Progress : public std::enable_shared_from_this<Progress> {
   Progress(Ref<Device> device, ProgressOptions const& options);
   Progress(Progress const&)            = delete;
   Progress& operator=(Progress const&) = delete;
+  ~Progress();
 
   /// Starts the thread; once, after construction.
   void start();

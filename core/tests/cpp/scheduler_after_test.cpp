@@ -11,23 +11,23 @@ class SchedulerAfterTest : public SchedulerTest {
  protected:
   static constexpr std::uint64_t nbytes = 3 * chunk;
 
-  /// A stream that goes on when the test says so.
+  /// A stream of its own that goes on when the test says so.
   struct Gate {
-    explicit Gate(Ref<NullDevice> on) : device{std::move(on)}, stream{device->create_stream(0)}
-    { device->wait_value32(stream, reinterpret_cast<std::uint64_t>(&word), 1); }
+    explicit Gate(Ref<NullDevice> on)
+      : device{on}, stream{on->create_stream(0)}, gate{std::make_unique<StreamGate>(on, stream)}
+    {}
     ~Gate()
     {
-      open();
-      device->synchronize(stream);
+      gate.reset();
       device->destroy_stream(stream);
     }
     Gate(Gate const&)            = delete;
     Gate& operator=(Gate const&) = delete;
-    void open() { std::atomic_ref{word}.store(1); }
+    void open() { gate->open(); }
 
     Ref<NullDevice> device;
     dp_stream stream;
-    alignas(4) std::uint32_t word{0};
+    std::unique_ptr<StreamGate> gate;
   };
 
   [[nodiscard]] Ref<Ticket> after(std::vector<dp_stream> streams, TransferRequest request)

@@ -163,11 +163,13 @@ TEST_F(SchedulerCopyTest, AnOwnerIsReleasedOnceAndBeforeTheTicketEnds)
   OwnerProbe probe;
   PinnedBytes const source{device, 100};
   DeviceMemory const memory{device, 100};
-  device->set_copy_delay(20'000'000);
+  StreamGate gate{device, scheduler->stream(DP_LANE_H2D)};
   auto request      = move_bytes(memory.place(), host_place(source.data()), 100);
   request.owner     = probe.owner();
   auto const ticket = scheduler->transfer(std::move(request));
+  EXPECT_FALSE(ticket->wait(5'000'000));
   EXPECT_EQ(probe.released(), 0);
+  gate.open();
   EXPECT_EQ(result(ticket), 100U);
   EXPECT_EQ(probe.released(), 1);
   scheduler->close();

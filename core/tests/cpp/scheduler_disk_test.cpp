@@ -46,7 +46,7 @@ TEST_F(SchedulerDiskTest, TheNextChunkMovesWhileOneIsWritten)
 {
   auto const nbytes = 6 * chunk;
   DeviceMemory const from{device, nbytes};
-  auto const slow = make_engine("write:slow@ms=20");
+  auto const slow = make_engine("write:slow@ms=40", 1);
   auto const file = open("f", "w", slow);
   EXPECT_EQ(result(scheduler->transfer(move_bytes(file_place(file), from.place(), nbytes))),
             nbytes);
@@ -74,7 +74,7 @@ TEST_F(SchedulerDiskTest, TheNextChunkIsReadWhileOneIsCopied)
   auto const nbytes = 6 * chunk;
   write_whole(scratch.file("f"), random_bytes(nbytes, 2));
   DeviceMemory const to{device, nbytes};
-  device->set_copy_delay(10'000'000);
+  device->set_copy_delay(30'000'000);
   EXPECT_EQ(result(scheduler->transfer(move_bytes(to.place(), file_place(open("f", "r")), nbytes))),
             nbytes);
   std::map<std::uint64_t, Hop> reads;

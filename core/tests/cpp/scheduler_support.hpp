@@ -87,6 +87,26 @@ class DeviceMemory {
   std::size_t nbytes_;
 };
 
+/// Holds a stream of the null device until the test says so.
+class StreamGate {
+ public:
+  StreamGate(Ref<NullDevice> device, dp_stream stream) : device_{std::move(device)}, stream_{stream}
+  { device_->wait_value32(stream_, reinterpret_cast<std::uint64_t>(&word_), 1); }
+  ~StreamGate() { open(); }
+  StreamGate(StreamGate const&)            = delete;
+  StreamGate& operator=(StreamGate const&) = delete;
+  /// Also waits for the stream, which looks at the word until then.
+  void open()
+  {
+    if (std::atomic_ref{word_}.exchange(1) == 0) { device_->synchronize(stream_); }
+  }
+
+ private:
+  Ref<NullDevice> device_;
+  dp_stream stream_;
+  alignas(4) std::uint32_t word_{0};
+};
+
 /// Host memory registered with a device.
 class PinnedBytes {
  public:
@@ -149,9 +169,10 @@ class ScratchDirectory {
   std::string path_;
 };
 
-inline Ref<Engine> make_engine(std::string const& faults = {})
+inline Ref<Engine> make_engine(std::string const& faults = {}, std::uint32_t threads = 0)
 {
   EngineOptions options;
+  options.threads = threads;
   options.backend = "threads";
   options.faults  = faults;
   return make_ref<Engine>(options);

@@ -18,11 +18,19 @@ class StreamWaitTest : public SchedulerTest {
     device->destroy_stream(stream);
   }
 
-  [[nodiscard]] Ref<Ticket> read_with(std::string const& faults)
+  [[nodiscard]] Ref<Ticket> read_with(std::string const& faults, Ref<Ticket> const& after = {})
+  { return read_to(memory.place(), faults, after); }
+
+  /// Moves the file; not before `after` has ended, so that the disk hop is open as long as the test likes.
+  [[nodiscard]] Ref<Ticket> read_to(Place destination,
+                                    std::string const& faults,
+                                    Ref<Ticket> const& after)
   {
     engine = make_engine(faults);
-    return scheduler->transfer(
-      move_bytes(memory.place(), file_place(engine->open(scratch.file("f"), "r")), nbytes));
+    auto request =
+      move_bytes(std::move(destination), file_place(engine->open(scratch.file("f"), "r")), nbytes);
+    if (after) { request.after_tickets.push_back(after); }
+    return scheduler->transfer(std::move(request));
   }
 
   /// What the stream sees of the destination when its turn comes.
@@ -39,7 +47,8 @@ class StreamWaitTest : public SchedulerTest {
 
   ScratchDirectory scratch;
   Ref<Engine> engine;
-  Bytes const wanted = random_bytes(nbytes, 1);
+  Ref<Ticket> const start = make_ref<Ticket>();
+  Bytes const wanted      = random_bytes(nbytes, 1);
   DeviceMemory memory{device, nbytes};
   dp_stream stream = device->create_stream(0);
 };
@@ -48,20 +57,21 @@ TEST_F(StreamWaitTest, DeviceWorkIsFollowedByAnEventWithoutBlockingTheHost)
 {
   PinnedBytes const source{device, nbytes};
   std::copy(wanted.begin(), wanted.end(), source.data());
-  device->set_copy_delay(60'000'000);
+  StreamGate gate{device, scheduler->stream(DP_LANE_H2D)};
   auto const ticket =
     scheduler->transfer(move_bytes(memory.place(), host_place(source.data()), nbytes));
   EXPECT_TRUE(wait_stream(*ticket, *device, stream, forever));
   EXPECT_EQ(ticket->state(), DP_PENDING);
-  device->set_copy_delay(0);
+  gate.open();
   EXPECT_EQ(seen_by_stream(), wanted);
 }
 
 TEST_F(StreamWaitTest, AnOpenDiskHopBlocksTheHostAtMostForTheTimeout)
 {
-  auto const ticket = read_with("read:slow@ms=50");
+  auto const ticket = read_with("", start);
   EXPECT_FALSE(wait_stream(*ticket, *device, stream, 1'000'000));
   EXPECT_EQ(ticket->state(), DP_PENDING);
+  start->complete(0);
   EXPECT_TRUE(wait_stream(*ticket, *device, stream, forever));
   EXPECT_EQ(seen_by_stream(), wanted);
 }
@@ -111,29 +121,30 @@ TEST_F(StreamWaitTest, TheTicketOfPlainIoBlocksTheHostAndIsNotDeferred)
 
 TEST_F(StreamWaitTest, ADeferredWaitReturnsAtOnceAndTheStreamSeesTheBytes)
 {
-  auto const ticket = read_with("read:slow@ms=40");
+  auto const ticket = read_with("", start);
   wait_stream_deferred(*ticket, *device, stream);
   EXPECT_EQ(ticket->state(), DP_PENDING);
+  start->complete(0);
   EXPECT_EQ(seen_by_stream(), wanted);
   EXPECT_EQ(result(ticket), nbytes);
 }
 
 TEST_F(StreamWaitTest, AfterAnErrorADeferredStreamSeesPoisonAndTheTicketTheError)
 {
-  auto const ticket = read_with("read:slow@ms=20;read:eio@after=1");
+  auto const ticket = read_with("read:eio@after=1", start);
   wait_stream_deferred(*ticket, *device, stream);
   EXPECT_EQ(ticket->state(), DP_PENDING);
+  start->complete(0);
   EXPECT_EQ(seen_by_stream(), poison());
   EXPECT_EQ(status(ticket), DP_ERR_IO);
 }
 
 TEST_F(StreamWaitTest, HostMemoryIsPoisonedToo)
 {
-  engine = make_engine("read:slow@ms=20;read:eio@after=1");
   Bytes host(nbytes);
-  auto const ticket = scheduler->transfer(
-    move_bytes(host_place(host.data()), file_place(engine->open(scratch.file("f"), "r")), nbytes));
+  auto const ticket = read_to(host_place(host.data()), "read:eio@after=1", start);
   wait_stream_deferred(*ticket, *device, stream);
+  start->complete(0);
   device->synchronize(stream);
   EXPECT_EQ(host, poison());
   EXPECT_EQ(status(ticket), DP_ERR_IO);
@@ -141,12 +152,13 @@ TEST_F(StreamWaitTest, HostMemoryIsPoisonedToo)
 
 TEST_F(StreamWaitTest, ATransferThatNeverStartsPoisonsForThoseWhoWaitDeferred)
 {
-  auto const first = read_with("read:slow@ms=20;read:eio@after=1");
+  auto const first = read_with("read:eio@after=1", start);
   DeviceMemory const from{device, nbytes};
   auto request          = move_bytes(memory.place(), from.place(), nbytes);
   request.after_tickets = {first};
   auto const second     = scheduler->transfer(std::move(request));
   wait_stream_deferred(*second, *device, stream);
+  start->complete(0);
   EXPECT_EQ(seen_by_stream(), poison());
   EXPECT_EQ(status(second), DP_ERR_IO);
 }
@@ -167,11 +179,12 @@ TEST_F(StreamWaitTest, ADeferredWaitForAKnownErrorRaisesIt)
 
 TEST_F(StreamWaitTest, SeveralStreamsWaitForOneTransfer)
 {
-  auto const ticket = read_with("read:slow@ms=30");
+  auto const ticket = read_with("", start);
   auto const other  = device->create_stream(0);
   DeviceMemory const seen{device, nbytes};
   wait_stream_deferred(*ticket, *device, stream);
   wait_stream_deferred(*ticket, *device, other);
+  start->complete(0);
   device->copy_async(seen.address(), memory.address(), nbytes, CopyKind::device_to_device, other);
   EXPECT_EQ(seen_by_stream(), wanted);
   device->synchronize(other);
