@@ -54,7 +54,7 @@ class Offloader:
         "auto": what the drives cannot take in time stays.
     checks : bool, default False
         Verify a checksum of every range that comes back; slow, to find faults.
-    backlog : int or str, default "1GiB"
+    backlog : int or str, default "256MiB"
         Bytes that may be on their way out at a time.
     prefetch : int or str, default "256MiB"
         Bytes that may be loaded before backward asks for them.
@@ -82,7 +82,7 @@ class Offloader:
         plan: str = "auto",
         checks: bool = False,
         *,
-        backlog: int | str = "1GiB",
+        backlog: int | str = "256MiB",
         prefetch: int | str = "256MiB",
         max_memory: int | str | None = None,
         max_slowdown: float | None = None,
