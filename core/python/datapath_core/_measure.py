@@ -26,7 +26,7 @@ from datapath_core.streams import Scheduler
 
 __all__ = ["Measurement", "SampleFile", "copy_rates", "disk_rates", "memory_rate", "sample_file"]
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,10 @@ def best(work: Callable[[], float], rounds: int = 3) -> float:
 
 
 def random_read_rate(
-    sample: SampleFile, backend: str | None = None, *, depth: int, threads: int, count: int = 20_000
+    sample: SampleFile, backend: str | None = None, *, depth: int, threads: int
 ) -> float:
     """Return the 4 KiB random reads a second that an engine reaches."""
+    count = min(20_000, sample.nbytes // (4 * KIB))
     offsets = _random_offsets(sample, count)
     memory = mmap.mmap(-1, 4 * KIB * 256)
     slots = [memoryview(memory)[4 * KIB * slot : 4 * KIB * (slot + 1)] for slot in range(256)]
@@ -148,7 +149,7 @@ def disk_rates(sample: SampleFile, *, depth: int, threads: int) -> list[Measurem
     ]
 
 
-def memory_rate(nbytes: int = GIB) -> Measurement:
+def memory_rate(nbytes: int) -> Measurement:
     """Measure how fast a pool gets memory ready, beside one thread that touches it."""
 
     def ours() -> float:
@@ -169,7 +170,7 @@ def memory_rate(nbytes: int = GIB) -> Measurement:
     )
 
 
-def copy_rates(nbytes: int = 256 * MIB) -> list[Measurement]:
+def copy_rates(nbytes: int) -> list[Measurement]:
     """Measure copies to the device and back, beside plain copies in host memory.
 
     The yardstick is the host's own copying; what the bus gives is measured by the repository's
@@ -219,7 +220,8 @@ def _open_plain(sample: SampleFile) -> int:
     return os.open(sample.path, os.O_RDONLY | (os.O_DIRECT if sample.direct else 0))
 
 
-def _plain_random_rate(sample: SampleFile, threads: int, count: int = 10_000) -> float:
+def _plain_random_rate(sample: SampleFile, threads: int) -> float:
+    count = min(10_000, sample.nbytes // (4 * KIB))
     offsets = _random_offsets(sample, count)
     descriptor = _open_plain(sample)
 

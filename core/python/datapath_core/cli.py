@@ -100,8 +100,8 @@ def _bench(options: argparse.Namespace) -> int:
     depth, threads = int(settings.get("io.depth")), int(settings.get("io.threads"))
     with _measure.sample_file(options.dir, settings.parse_bytes(options.size)) as sample:
         measured = [
-            _measure.memory_rate(),
-            *_measure.copy_rates(),
+            _measure.memory_rate(4 * sample.nbytes),
+            *_measure.copy_rates(sample.nbytes),
             *_measure.disk_rates(sample, depth=depth, threads=threads),
         ]
     if options.json:

@@ -90,9 +90,9 @@ std::optional<SettingValue> from_environment(SettingRow const& row)
 
 std::optional<SettingValue> from_file(SettingRow const& row)
 {
-  auto const& entries = tuned_file();
-  auto const found    = entries.find(std::string_view{row.name});
-  if (found == entries.end()) { return std::nullopt; }
+  auto const entries = tuned_file();
+  auto const found   = entries->find(std::string_view{row.name});
+  if (found == entries->end()) { return std::nullopt; }
   return SettingValue{found->second, "file"};
 }
 

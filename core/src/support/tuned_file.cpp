@@ -5,6 +5,7 @@
 #include "support/setting_domain.hpp"
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -64,10 +65,28 @@ TunedEntries read(std::string const& path)
   return entries;
 }
 
+/// What tells one state of a file from another.
+struct Stamp {
+  ino_t inode{0};
+  off_t size{-1};
+  std::int64_t seconds{0};
+  std::int64_t nanoseconds{0};
+  bool operator==(Stamp const&) const = default;
+};
+
+Stamp stamp_of(std::string const& path)
+{
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) { return {}; }
+  return Stamp{status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
 /// Leaked on purpose: threads may ask while the process ends.
 struct Cache {
   std::mutex mutex;
-  std::map<std::string, std::unique_ptr<TunedEntries const>> files;
+  std::string path;
+  Stamp stamp;
+  std::shared_ptr<TunedEntries const> entries;
 };
 
 Cache& cache()
@@ -95,16 +114,20 @@ std::string tuned_file_path()
   return std::string{home} + "/.cache/datapath/tuned.conf";
 }
 
-TunedEntries const& tuned_file()
+std::shared_ptr<TunedEntries const> tuned_file()
 {
-  static auto const& none = *new TunedEntries const;
-  auto const path = tuned_file_path();
-  if (path.empty()) { return none; }
-  auto& known = cache();
+  auto const path  = tuned_file_path();
+  auto const stamp = path.empty() ? Stamp{} : stamp_of(path);
+  auto& known      = cache();
   std::lock_guard const lock{known.mutex};
-  auto& entry = known.files[path];
-  if (!entry) { entry = std::make_unique<TunedEntries const>(read(path)); }
-  return *entry;
+  if (!known.entries || known.path != path || known.stamp != stamp) {
+    known.entries.reset();
+    known.entries =
+      std::make_shared<TunedEntries const>(path.empty() ? TunedEntries{} : read(path));
+    known.path  = path;
+    known.stamp = stamp;
+  }
+  return known.entries;
 }
 
 }  // namespace datapath

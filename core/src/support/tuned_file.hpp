@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 namespace datapath {
@@ -14,8 +15,8 @@ using TunedEntries = std::map<std::string, std::string, std::less<>>;
 /// $XDG_CACHE_HOME/datapath/tuned.conf, or under ~/.cache; empty when neither place is known.
 [[nodiscard]] std::string tuned_file_path();
 
-/// The file's entries, read at the first call for each path; no file is no entries. Throws
+/// The file's entries, read again when the file has changed; no file is no entries. Throws
 /// DP_ERR_INVALID naming file and line for a line, name or value that is wrong, at every call.
-[[nodiscard]] TunedEntries const& tuned_file();
+[[nodiscard]] std::shared_ptr<TunedEntries const> tuned_file();
 
 }  // namespace datapath
