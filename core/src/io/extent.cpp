@@ -100,8 +100,8 @@ void Extent::cut_over_runs(std::vector<IoPiece>& pieces,
 Ref<Ticket> Extent::submit(IoOp op, std::span<dp_io_request const> requests, Owner owner)
 {
   for (auto const& request : requests) { check_range(request); }
-  auto batch       = std::make_unique<IoBatch>(op, true);
-  auto const entry = volume_->enter();
+  auto batch = std::make_unique<IoBatch>(op, true);
+  auto entry = volume_->enter();
   if (!begin()) {
     volume_->leave(entry);
     fail(DP_ERR_CLOSED, "the extent was freed");
@@ -114,12 +114,8 @@ Ref<Ticket> Extent::submit(IoOp op, std::span<dp_io_request const> requests, Own
     volume_->leave(entry);
     throw;
   }
-  return IoBatch::start(std::move(batch),
-                        std::move(owner),
-                        Ref<Engine>::share(&volume_->engine()),
-                        entry.engine,
-                        Ref<IoSubject>::share(this),
-                        entry.volume);
+  return IoBatch::start(
+    std::move(batch), std::move(owner), std::move(entry), Ref<IoSubject>::share(this));
 }
 
 void Extent::settled(IoOp op, std::uint64_t nbytes) noexcept
@@ -127,8 +123,5 @@ void Extent::settled(IoOp op, std::uint64_t nbytes) noexcept
   volume_->count_bytes(op, nbytes);
   end();
 }
-
-void Extent::left(Inflight::Token token) noexcept
-{ volume_->leave_volume(token); }
 
 }  // namespace datapath

@@ -29,7 +29,6 @@ class Extent final : public IoSubject {
   void free();
 
   void settled(IoOp op, std::uint64_t nbytes) noexcept override;
-  void left(Inflight::Token token) noexcept override;
 
  protected:
   void last_reference_gone() const noexcept override;

@@ -106,11 +106,9 @@ Ref<Ticket> File::submit(IoOp op, std::span<dp_io_request const> requests, Owner
     engine_->leave(engine_token);
     throw;
   }
-  return IoBatch::start(
-    std::move(batch), std::move(owner), engine_, engine_token, Ref<IoSubject>::share(this), token);
+  IoEntry entry{engine_, engine_token, Ref<IoDoor>::share(this), token};
+  return IoBatch::start(std::move(batch), std::move(owner), std::move(entry), nullptr);
 }
-
-void File::settled(IoOp, std::uint64_t) noexcept {}
 
 void File::left(Inflight::Token token) noexcept
 { inflight_.leave(token); }

@@ -13,7 +13,7 @@
 
 namespace datapath {
 
-class File final : public IoSubject {
+class File final : public IoDoor {
  public:
   // Construction is the engine's (Engine::open).
   ~File() override;
@@ -33,7 +33,6 @@ class File final : public IoSubject {
   /// Why requests do not go around the page cache; empty if aligned ones do.
   [[nodiscard]] std::string const& direct_reason() const noexcept { return direct_reason_; }
 
-  void settled(IoOp op, std::uint64_t nbytes) noexcept override;
   void left(Inflight::Token token) noexcept override;
 
  protected:

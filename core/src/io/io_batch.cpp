@@ -60,17 +60,13 @@ void submit_one(IoPiece& piece)
 
 Ref<Ticket> IoBatch::start(std::unique_ptr<IoBatch> batch,
                            Owner owner,
-                           Ref<Engine> engine,
-                           Inflight::Token engine_token,
-                           Ref<IoSubject> subject,
-                           Inflight::Token subject_token)
+                           IoEntry entry,
+                           Ref<IoSubject> subject)
 {
-  batch->owner_         = std::move(owner);
-  batch->engine_        = std::move(engine);
-  batch->engine_token_  = engine_token;
-  batch->subject_       = std::move(subject);
-  batch->subject_token_ = subject_token;
-  auto ticket           = batch->ticket_;
+  batch->owner_   = std::move(owner);
+  batch->entry_   = std::move(entry);
+  batch->subject_ = std::move(subject);
+  auto ticket     = batch->ticket_;
   if (batch->pieces_.empty()) {
     batch.release()->finish();
     return ticket;
@@ -177,15 +173,18 @@ void IoBatch::finish() noexcept
   auto const moved = moved_.load(std::memory_order_relaxed);
   // Whoever sees the ticket's end may rely on it: the memory is given back, a freed extent's bytes too.
   owner_.release();
-  subject_->settled(op_, moved);
+  if (subject_) {
+    subject_->settled(op_, moved);
+    subject_ = nullptr;
+  }
   if (has_failed_.load(std::memory_order_relaxed)) {
     ticket_->fail(std::move(error_));
   } else {
     ticket_->complete(moved);
   }
   // Whoever sees a closed file or engine may rely on it: every ticket has ended.
-  subject_->left(subject_token_);
-  engine_->leave(engine_token_);
+  entry_.door->left(entry_.door_token);
+  entry_.engine->leave(entry_.engine_token);
   delete this;
 }
 

@@ -15,13 +15,27 @@
 
 namespace datapath {
 
-/// The file or extent that a batch belongs to; the batch holds a reference to it.
+/// The extent that a batch works on.
 class IoSubject : public RefCounted {
  public:
-  /// No piece touches memory or file any more; the ticket is still pending.
+  /// No piece touches memory or drive any more; the ticket is still pending. The batch's reference goes
+  /// right after this: whoever sees the ticket's end and drops the last one has the bytes back at once.
   virtual void settled(IoOp op, std::uint64_t nbytes) noexcept = 0;
+};
+
+/// The file or volume that counts a batch among its work in flight.
+class IoDoor : public RefCounted {
+ public:
   /// The ticket has ended.
   virtual void left(Inflight::Token token) noexcept = 0;
+};
+
+/// What was entered for a batch and is left at its end.
+struct IoEntry {
+  Ref<Engine> engine;
+  Inflight::Token engine_token{0};
+  Ref<IoDoor> door;
+  Inflight::Token door_token{0};
 };
 
 class IoBatch {
@@ -33,14 +47,11 @@ class IoBatch {
   [[nodiscard]] std::vector<IoPiece>& pieces() noexcept { return pieces_; }
   [[nodiscard]] IoOp op() const noexcept { return op_; }
 
-  /// Submits the pieces; the batch deletes itself at its end. `engine_token` and `subject_token` are what
-  /// was entered for it.
+  /// Submits the pieces; the batch deletes itself at its end. `subject` may be nothing.
   static Ref<Ticket> start(std::unique_ptr<IoBatch> batch,
                            Owner owner,
-                           Ref<Engine> engine,
-                           Inflight::Token engine_token,
-                           Ref<IoSubject> subject,
-                           Inflight::Token subject_token);
+                           IoEntry entry,
+                           Ref<IoSubject> subject);
 
  private:
   friend void attempt_ended(IoPiece& piece, std::int64_t result) noexcept;
@@ -61,10 +72,8 @@ class IoBatch {
   std::vector<IoPiece> pieces_;
   Ref<Ticket> ticket_;
   Owner owner_;
-  Ref<Engine> engine_;
+  IoEntry entry_;
   Ref<IoSubject> subject_;
-  Inflight::Token engine_token_{0};
-  Inflight::Token subject_token_{0};
 };
 
 }  // namespace datapath

@@ -111,21 +111,21 @@ Ref<Extent> Volume::allocate(std::uint64_t nbytes)
   return Ref<Extent>::adopt(new Extent(Ref<Volume>::share(this), nbytes, std::move(runs)));
 }
 
-Volume::Entry Volume::enter()
+IoEntry Volume::enter()
 {
   fork_.check("the volume");
-  Entry entry{engine_->enter(), 0};
-  if (!inflight_.enter(entry.volume)) {
-    engine_->leave(entry.engine);
+  IoEntry entry{engine_, engine_->enter(), Ref<IoDoor>::share(this), 0};
+  if (!inflight_.enter(entry.door_token)) {
+    engine_->leave(entry.engine_token);
     fail(DP_ERR_CLOSED, "the volume is closed");
   }
   return entry;
 }
 
-void Volume::leave(Entry entry) noexcept
+void Volume::leave(IoEntry const& entry) noexcept
 {
-  inflight_.leave(entry.volume);
-  engine_->leave(entry.engine);
+  inflight_.leave(entry.door_token);
+  engine_->leave(entry.engine_token);
 }
 
 void Volume::count_bytes(IoOp op, std::uint64_t nbytes) noexcept

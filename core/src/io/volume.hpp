@@ -26,7 +26,7 @@ struct VolumeOptions {
   bool keep_files{false};
 };
 
-class Volume final : public RefCounted {
+class Volume final : public IoDoor {
  public:
   /// `engine`: nothing for one of its own, which closes with the volume.
   Volume(std::vector<std::string> directories, VolumeOptions const& options, Ref<Engine> engine);
@@ -42,14 +42,11 @@ class Volume final : public RefCounted {
 
   // ---- for its extents
 
-  struct Entry {
-    Inflight::Token engine;
-    Inflight::Token volume;
-  };
   /// Brackets a batch. Throws DP_ERR_FORKED or DP_ERR_CLOSED.
-  [[nodiscard]] Entry enter();
-  void leave(Entry entry) noexcept;
-  void leave_volume(Inflight::Token token) noexcept { inflight_.leave(token); }
+  [[nodiscard]] IoEntry enter();
+  /// What was entered, if no batch came of it.
+  void leave(IoEntry const& entry) noexcept;
+  void left(Inflight::Token token) noexcept override { inflight_.leave(token); }
   void count_bytes(IoOp op, std::uint64_t nbytes) noexcept;
   void check_not_inherited() const { fork_.check("the volume"); }
   [[nodiscard]] bool inherited() const noexcept { return fork_.inherited(); }
