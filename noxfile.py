@@ -110,36 +110,45 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run(*command, *session.posargs, external=True)
         return
-    failed = []
-    for folder in TESTS:
-        session.log(f"tests of {folder}")
-        try:
-            session.run(*command, "-q", folder, external=True)
-        except nox.command.CommandFailed:
-            failed.append(folder)
-    if failed:
-        session.error(f"tests failed in {', '.join(failed)}")
+    run_all(session, {folder: (*command, "-q", folder) for folder in TESTS})
 
 
 @shared_session
 def lint(session: nox.Session) -> None:
     """Check style, types, stubs, versions and, with clang-tidy, the C++ sources."""
     python = work(session, "demo", "lint")
-    session.run(python, "-m", "ruff", "check", ".", external=True)
-    session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
-    session.run(python, "tools/check_versions.py", external=True)
-    session.run(python, "-m", "mypy", *TYPED, external=True)
-    session.run(python, "-m", "mypy.stubtest", "datapath_core._core", external=True)
     sources = [
         str(path)
         for folder in ("core", "pytorch-direct")
         for pattern in ("*.h", "*.hpp", "*.cpp", "*.c", "*.cu", "*.cuh")
         for path in sorted((ROOT / folder).rglob(pattern))
     ]
-    session.run("clang-format", "--dry-run", "-Werror", *sources, external=True)
     configure(session, "plain")
-    tidy = ("run-clang-tidy.py", "-quiet", "-j", str(os.cpu_count()))
-    session.run(*tidy, "-p", str(BUILD / "cpp-plain"), f"{ROOT}/core/src/.*", external=True)
+    tidy = ("run-clang-tidy.py", "-quiet", "-hide-progress", "-j", str(os.cpu_count()))
+    commands = {
+        "ruff": (python, "-m", "ruff", "check", "."),
+        "ruff format": (python, "-m", "ruff", "format", "--check", "."),
+        "versions": (python, "tools/check_versions.py"),
+        "mypy": (python, "-m", "mypy", *TYPED),
+        "stubs": (python, "-m", "mypy.stubtest", "datapath_core._core"),
+        "clang-format": ("clang-format", "--dry-run", "-Werror", *sources),
+        "clang-tidy": (*tidy, "-p", str(BUILD / "cpp-plain"), f"{ROOT}/core/src/.*"),
+    }
+    run_all(session, commands)
+
+
+def run_all(session: nox.Session, commands: dict[str, tuple[str, ...]]) -> None:
+    """Run every command, whichever fail before it; name those that did at the end."""
+    failed = []
+    for name, command in commands.items():
+        try:
+            # A list of all sources is not worth reading.
+            session.log(f"{name}: {' '.join(command[:8])}")
+            session.run(*command, external=True, log=False)
+        except nox.command.CommandFailed:
+            failed.append(name)
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 @shared_session
