@@ -13,10 +13,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <memory>
-#include <vector>
 
 namespace datapath {
 
@@ -73,8 +70,9 @@ void prepare(Piece const& piece, BackingOptions const& options)
   }
   // Advice: a kernel without huge pages refuses, and the memory is good all the same.
   (void)::madvise(start, piece.nbytes(), options.huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-  // A child that writes would leave the device with pages that its parent no longer has.
-  if (::madvise(start, piece.nbytes(), MADV_DONTFORK) != 0) {
+  // A process that writes after a fork could leave the device with pages that it no longer has.
+  // Memory that no device uses stays readable in children, such as workers that load data.
+  if (options.device != nullptr && ::madvise(start, piece.nbytes(), MADV_DONTFORK) != 0) {
     fail_backing(errno, piece, "madvise");
   }
   place_on_node(piece, options);
@@ -102,34 +100,18 @@ void pin(Piece& piece, BackingOptions const& options)
   }
 }
 
-/// A part of a piece for one thread to touch; the last one of a piece pins it.
-struct Part {
-  std::size_t piece;
-  std::uint64_t start;
-  std::uint64_t end;
-};
-
-void touch_and_pin(std::span<Piece> pieces, BackingOptions const& options)
+void touch(Piece const& piece, BackingOptions const& options)
 {
-  std::vector<Part> parts;
-  std::uint64_t total = 0;
-  auto const left     = std::make_unique<std::atomic<std::size_t>[]>(pieces.size());
-  for (std::size_t index = 0; index < pieces.size(); ++index) {
-    auto const& piece = pieces[index];
-    total += piece.nbytes();
-    for (auto start = piece.start; start < piece.end; start += touch_bytes) {
-      parts.push_back({index, start, std::min(start + touch_bytes, piece.end)});
-      ++left[index];
-    }
-  }
-  in_parallel(
-    parts.size(), memory_threads(total, options.numa_node), options.numa_node, [&](std::size_t i) {
-      auto const& part  = parts[i];
-      auto& piece       = pieces[part.piece];
-      auto const failed = populate(pointer_to(part.start), part.end - part.start, true);
-      if (failed != 0) { fail_backing(failed, piece, "populating pages"); }
-      if (left[part.piece].fetch_sub(1) == 1) { pin(piece, options); }
-    });
+  auto const parts = (piece.nbytes() + touch_bytes - 1) / touch_bytes;
+  in_parallel(parts,
+              memory_threads(piece.nbytes(), options.numa_node),
+              options.numa_node,
+              [&](std::size_t part) {
+                auto const start  = piece.start + part * touch_bytes;
+                auto const nbytes = std::min(touch_bytes, piece.end - start);
+                auto const failed = populate(pointer_to(start), nbytes, true);
+                if (failed != 0) { fail_backing(failed, piece, "populating pages"); }
+              });
 }
 
 }  // namespace
@@ -150,16 +132,14 @@ std::byte* reserve_addresses(std::uint64_t nbytes)
 void release_addresses(std::byte* start, std::uint64_t nbytes) noexcept
 { (void)::munmap(start, nbytes); }
 
-void back(std::span<Piece> pieces, BackingOptions const& options)
+void back(Piece& piece, BackingOptions const& options)
 {
   try {
-    for (auto const& piece : pieces) { prepare(piece, options); }
-    touch_and_pin(pieces, options);
+    prepare(piece, options);
+    touch(piece, options);
+    pin(piece, options);
   } catch (...) {
-    for (auto& piece : pieces) {
-      unback(piece, options.device);
-      piece.pinned = false;
-    }
+    unback(piece, options.device);
     throw;
   }
 }
