@@ -123,15 +123,24 @@ def lint(session: nox.Session) -> None:
         for pattern in ("*.h", "*.hpp", "*.cpp", "*.c", "*.cu", "*.cuh")
         for path in sorted((ROOT / folder).rglob(pattern))
     ]
-    configure(session, "plain")
-    tidy = ("run-clang-tidy.py", "-quiet", "-hide-progress", "-j", str(os.cpu_count()))
+    configure(session, python, "plain")
+    tidy = (
+        tool(python, "run-clang-tidy.py"),
+        "-quiet",
+        "-hide-progress",
+        "-j",
+        str(os.cpu_count()),
+    )
     commands = {
         "ruff": (python, "-m", "ruff", "check", "."),
         "ruff format": (python, "-m", "ruff", "format", "--check", "."),
         "versions": (python, "tools/check_versions.py"),
         "mypy": (python, "-m", "mypy", *TYPED),
-        "stubs": (python, "-m", "mypy.stubtest", "datapath_core._core"),
-        "clang-format": ("clang-format", "--dry-run", "-Werror", *sources),
+        "stubs": (
+            *(python, "-m", "mypy.stubtest", "datapath_core._core", "--ignore-unused-allowlist"),
+            *("--allowlist", "tools/stubtest-allowlist.txt"),
+        ),
+        "clang-format": (tool(python, "clang-format"), "--dry-run", "-Werror", *sources),
         "clang-tidy": (*tidy, "-p", str(BUILD / "cpp-plain"), f"{ROOT}/core/src/.*"),
     }
     run_all(session, commands)
@@ -154,21 +163,33 @@ def run_all(session: nox.Session, commands: dict[str, tuple[str, ...]]) -> None:
 @shared_session
 def cpp(session: nox.Session) -> None:
     """Build and run core's C++ tests: plain, address (with undefined), thread; or those named."""
-    tools(session, "build")
+    python = tools(session, "build")
     for variant in session.posargs or CPP:
-        configure(session, variant)
+        configure(session, python, variant)
         folder = str(BUILD / f"cpp-{variant}")
-        session.run("cmake", "--build", folder, external=True)
-        command = ["ctest", "--test-dir", folder, "--output-on-failure", "-j", str(os.cpu_count())]
+        session.run(tool(python, "cmake"), "--build", folder, external=True)
+        command = [
+            tool(python, "ctest"),
+            "--test-dir",
+            folder,
+            "--output-on-failure",
+            "-j",
+            str(os.cpu_count()),
+        ]
         if variant == "thread":
             command = [*without_address_randomisation(), *command]
         session.run(*command, external=True)
 
 
-def configure(session: nox.Session, variant: str) -> None:
+def tool(python: str, name: str) -> str:
+    """Return a program of the environment that a Python belongs to."""
+    return str(Path(python).with_name(name))
+
+
+def configure(session: nox.Session, python: str, variant: str) -> None:
     """Configure one build of core's C++ tests."""
     session.run(
-        "cmake", "-G", "Ninja", "-S", "core", "-B", str(BUILD / f"cpp-{variant}"),
+        tool(python, "cmake"), "-G", "Ninja", "-S", "core", "-B", str(BUILD / f"cpp-{variant}"),
         f"-DCMAKE_BUILD_TYPE={'RelWithDebInfo' if variant == 'plain' else 'Debug'}",
         f"-DDATAPATH_SANITIZE={CPP[variant]}", "-DDATAPATH_BUILD_TESTS=ON",
         f"-DDATAPATH_BUILD_BENCHMARKS={'ON' if variant == 'plain' else 'OFF'}",

@@ -62,9 +62,11 @@ def _stub_signatures() -> dict[str, tuple[str, str]]:
 _SIGNATURES = _stub_signatures()
 
 
-def _native_signature(app: Any, what: str, name: str, *_: Any) -> tuple[str, str] | None:
+def _native_signature(
+    app: Any, what: str, name: str, native: Any, *_: Any
+) -> tuple[str, str] | None:
     """Give a native function, which carries no signature of its own, the one of the stub."""
-    if not name.startswith("datapath_core."):
+    if not name.startswith("datapath_core.") or hasattr(native, "__code__"):
         return None
     place, last = name.rsplit(".", 1)
     if what == "function" and place == "datapath_core":
@@ -74,8 +76,7 @@ def _native_signature(app: Any, what: str, name: str, *_: Any) -> tuple[str, str
     module, owner = place.rsplit(".", 1)
     for base in getattr(importlib.import_module(module), owner).__mro__:
         if last in vars(base):
-            native = base.__module__ == "datapath_core._core"
-            return _SIGNATURES.get(f"{base.__name__}.{last}") if native else None
+            return _SIGNATURES.get(f"{base.__name__}.{last}")
     return None
 
 
