@@ -157,8 +157,8 @@ typedef struct dp_pool_options {
   int32_t huge_pages;    /**< 0 setting's default, 1 on, -1 off. */
   int32_t numa_node;     /**< Node + 1; 0 means the device's node, else no binding. */
   int32_t lock;          /**< Without CUDA: 1 mlock, 0 setting's default, -1 not. */
-  uint64_t budget;       /**< Ceiling of backed bytes; 0 means bounded by cgroup and memory available. */
-  uint64_t piece_bytes;  /**< Unit of backing and registration, at most 1 GiB; 0 means the setting's. */
+  uint64_t budget;       /**< Ceiling of backed bytes, at most 16 TiB; 0: what the cgroup and the machine leave. */
+  uint64_t piece_bytes;  /**< What the pool grows by, unless more is asked for; 0 means the setting's. */
   dp_device* device;     /**< NULL: CUDA if the driver is usable, else plain memory. "null" counts as pinned. */
 } dp_pool_options;
 
@@ -167,10 +167,12 @@ DP_API void dp_pool_retain(dp_pool*);
 DP_API void dp_pool_release(dp_pool*);
 /** No more allocations; memory goes back when the last buffer does. */
 DP_API dp_status dp_pool_close(dp_pool*);
-/** Zero bytes are legal: a buffer with a non-NULL, unusable pointer. Sizes round up to 4 KiB, no more.
+/** Every buffer lies in one registered range, so that a single copy can move it; free memory that is in
+ *  smaller ones is given back and replaced, or DP_ERR_BUDGET says how it is divided.
+ *  Zero bytes are legal: a buffer with a non-NULL, unusable pointer. Sizes round up to 4 KiB, no more.
  *  `alignment` is a power of two up to 2 MiB; 0 means 4096. */
 DP_API dp_status dp_pool_allocate(dp_pool*, uint64_t nbytes, uint64_t alignment, dp_buffer** out);
-/** Back and register at least this many free bytes now. */
+/** Back and register now what is missing of this many free bytes, as one range. */
 DP_API dp_status dp_pool_reserve(dp_pool*, uint64_t nbytes);
 /** Give back backing that no buffer uses; `*released` (may be NULL) gets the bytes. */
 DP_API dp_status dp_pool_trim(dp_pool*, uint64_t* released);
@@ -187,7 +189,7 @@ typedef struct dp_pool_stats {
   uint64_t peak_allocated;
   uint64_t allocations;    /**< Calls that succeeded, ever. */
   uint64_t live_buffers;
-  uint64_t pieces;
+  uint64_t pieces;         /**< Ranges that are backed and registered, each as one. */
 } dp_pool_stats;
 DP_API dp_status dp_pool_get_stats(dp_pool*, dp_pool_stats* out);
 
@@ -199,8 +201,10 @@ typedef struct dp_register_options {
   dp_device* device;  /**< As in dp_pool_options. */
 } dp_register_options;
 
-/** Pin memory that the caller has, in place. Overlapping and repeated registrations share pages and are
- *  counted; pages that another library registered are used and never unregistered. The owner is
+/** Pin memory that the caller has, in place: exactly these bytes, as one range where none of them is
+ *  registered yet. Overlapping and repeated registrations share ranges and are counted; ranges that
+ *  another library registered are used and never unregistered. A single CUDA copy that starts in one
+ *  range and runs into the next fails; transfers of a scheduler are cut there. The owner is
  *  released when the last reference is gone and the recorded work has ended. */
 DP_API dp_status dp_register(void* pointer, uint64_t nbytes, const dp_register_options*, dp_owner owner,
                              dp_buffer** out);

@@ -32,7 +32,7 @@ class PinnedPool(_core.Pool):
     lock : bool, optional
         Without CUDA: whether to lock the memory; by default the setting ``memory.lock``.
     piece_bytes : int or str, optional
-        Unit of backing and registration, at most 1 GiB; by default ``memory.piece_bytes``.
+        What the pool grows by unless one request needs more; by default ``memory.piece_bytes``.
     device : str, int, torch.device or Device, optional
         Whose memory; by default CUDA where the driver is usable, else plain memory.
 

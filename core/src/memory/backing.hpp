@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 
 namespace datapath {
@@ -22,7 +21,7 @@ struct BackingOptions {
   bool numa_required{false};  ///< A kernel that cannot place memory is an error.
 };
 
-/// Whole pages, at most 1 GiB, that are backed and registered in one go.
+/// Whole pages that are backed, and registered as one range, in one go.
 struct Piece {
   std::uint64_t start{0};
   std::uint64_t end{0};
@@ -37,8 +36,8 @@ struct Piece {
 [[nodiscard]] std::byte* reserve_addresses(std::uint64_t nbytes);
 void release_addresses(std::byte* start, std::uint64_t nbytes) noexcept;
 
-/// Backs all pieces, or none: throws DP_ERR_BUDGET where memory is out, and the device's errors.
-void back(std::span<Piece> pieces, BackingOptions const& options);
+/// All of the piece or nothing: throws DP_ERR_BUDGET where memory is out, and the device's errors.
+void back(Piece& piece, BackingOptions const& options);
 
 /// Gives memory and registration back; the addresses stay reserved.
 void unback(Piece const& piece, Device* device) noexcept;

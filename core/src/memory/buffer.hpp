@@ -24,9 +24,6 @@ class Buffer : public RefCounted {
   [[nodiscard]] virtual bool is_pinned() const noexcept            = 0;
   [[nodiscard]] virtual bool is_registered() const noexcept        = 0;
   [[nodiscard]] virtual std::string const& reason() const noexcept = 0;
-  /// Bytes from `offset` on that lie in one registered piece: a single copy, and I/O on registered
-  /// memory, must not go further. 0 at the end.
-  [[nodiscard]] virtual std::uint64_t contiguous_span(std::uint64_t offset) const noexcept = 0;
   /// Throws DP_ERR_UNSUPPORTED for a stream that captures: its work is not in flight yet.
   virtual void record_use(Device& device, dp_stream stream) = 0;
 };

@@ -31,15 +31,6 @@ void FreeRanges::erase(Iterator position)
   total_ -= end - start;
 }
 
-std::uint64_t FreeRanges::carve(Iterator position, Range part)
-{
-  Range const whole{position->first, position->second};
-  erase(position);
-  add({whole.start, part.start});
-  add({part.end, whole.end});
-  return part.start;
-}
-
 void FreeRanges::insert(Range range, Range limits)
 {
   auto next = by_start_.lower_bound(range.start);
@@ -72,19 +63,16 @@ std::optional<std::uint64_t> FreeRanges::take(std::uint64_t nbytes, std::uint64_
     candidate = by_size_.lower_bound({nbytes + alignment - allocation_grain, 0});
   }
   if (candidate == by_size_.end()) { return std::nullopt; }
-  auto const start = round_up(candidate->second, alignment);
-  return carve(by_start_.find(candidate->second), {start, start + nbytes});
+  auto const [size, from] = *candidate;
+  auto const start        = round_up(from, alignment);
+  erase(by_start_.find(from));
+  add({from, start});
+  add({start + nbytes, from + size});
+  return start;
 }
 
-void FreeRanges::take_at(Range part)
-{
-  while (part.start < part.end) {
-    auto const position = std::prev(by_start_.upper_bound(part.start));
-    auto const end      = std::min(position->second, part.end);
-    (void)carve(position, {part.start, end});
-    part.start = end;
-  }
-}
+void FreeRanges::remove(Range range)
+{ erase(by_start_.find(range.start)); }
 
 std::uint64_t FreeRanges::overlap(Range part) const
 {

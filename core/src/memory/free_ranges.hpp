@@ -3,6 +3,7 @@
 /// Free address ranges: best fit in logarithmic time, neighbours joined again on the way back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,14 +26,17 @@ class FreeRanges {
   /// Takes the smallest range that holds `nbytes` at that alignment (a power of two).
   [[nodiscard]] std::optional<std::uint64_t> take(std::uint64_t nbytes, std::uint64_t alignment);
 
-  /// Takes a part that lies in here, over one range or several that touch.
-  void take_at(Range part);
+  /// Takes a whole range that is in here exactly so.
+  void remove(Range range);
 
   /// Bytes of the part that lie in here.
   [[nodiscard]] std::uint64_t overlap(Range part) const;
 
   [[nodiscard]] bool contains_exactly(Range range) const;
   [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
+  [[nodiscard]] std::size_t count() const noexcept { return by_start_.size(); }
+  [[nodiscard]] std::uint64_t largest() const noexcept
+  { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
   [[nodiscard]] std::map<std::uint64_t, std::uint64_t> const& by_start() const noexcept
   { return by_start_; }
 
@@ -40,7 +44,6 @@ class FreeRanges {
   using Iterator = std::map<std::uint64_t, std::uint64_t>::iterator;
   void add(Range range);
   void erase(Iterator position);
-  [[nodiscard]] std::uint64_t carve(Iterator position, Range part);
 
   std::map<std::uint64_t, std::uint64_t> by_start_;            ///< Start to end.
   std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  ///< Size and start.

@@ -17,8 +17,8 @@ namespace datapath {
 
 namespace {
 
-constexpr std::uint64_t most_piece_bytes = std::uint64_t{1} << 30U;
-constexpr std::uint64_t most_alignment   = huge_page_bytes;
+constexpr std::uint64_t most_alignment = huge_page_bytes;
+constexpr std::uint64_t most_budget    = std::uint64_t{1} << 44U;
 
 bool chosen(std::int32_t option, char const* setting)
 { return option == 0 ? setting_flag(setting) : option > 0; }
@@ -29,7 +29,7 @@ std::uint64_t default_budget()
   auto const set = setting_bytes("memory.budget");
   if (set != 0) { return set; }
   auto const available = available_memory().bytes;
-  return available - available / 16;
+  return std::min(available - available / 16, most_budget);
 }
 
 }  // namespace
@@ -46,16 +46,15 @@ Pool::Pool(PoolOptions options) : options_{std::move(options)}
   if (backing_.numa_node < 0 && options_.device) {
     backing_.numa_node = options_.device->numa_node();
   }
-  expects(options_.piece_bytes <= most_piece_bytes, "a pool's piece_bytes must be at most 1 GiB");
+  expects(options_.piece_bytes <= most_budget, "a pool's piece_bytes must be at most 16 TiB");
   fixed_pieces_ = options_.piece_bytes != 0;
   piece_bytes_  = round_up(
     fixed_pieces_ ? options_.piece_bytes : setting_bytes("memory.piece_bytes"), page_bytes());
-  budget_                             = options_.budget != 0 ? options_.budget : default_budget();
-  constexpr std::uint64_t most_budget = std::uint64_t{1} << 46U;
-  expects(budget_ <= most_budget, "a pool's budget must be at most 64 TiB");
+  budget_ = options_.budget != 0 ? options_.budget : default_budget();
+  expects(budget_ <= most_budget, "a pool's budget must be at most 16 TiB");
 
-  // Twice the budget, since pieces of different sizes leave holes between them.
-  auto const addresses = round_up(2 * budget_, huge_page_bytes);
+  // More than the budget, since pieces of different sizes leave holes between them.
+  auto const addresses = round_up(4 * budget_, huge_page_bytes);
   address_bytes_       = addresses + 2 * huge_page_bytes;
   addresses_           = reserve_addresses(address_bytes_);
   auto const start     = round_up(reinterpret_cast<std::uintptr_t>(addresses_), huge_page_bytes);
@@ -88,7 +87,7 @@ Ref<Buffer> Pool::allocate(std::uint64_t nbytes, std::uint64_t alignment)
     return make_buffer(address, nbytes, rounded);
   } catch (...) {
     Books const books{mutex_};
-    insert_free({address, address + rounded});
+    if (rounded != 0) { insert_free({address, address + rounded}); }
     throw;
   }
 }
@@ -126,24 +125,16 @@ Ref<Buffer> Pool::make_buffer(std::uint64_t address, std::uint64_t nbytes, std::
   place.reason = place.pinned ? &pinned_reason : &reason_;
 
   Books const books{mutex_};
-  bool one_range = true;
-  for (auto at = address; at < address + nbytes;) {
-    auto const& piece = std::prev(pieces_.upper_bound(at))->second;
-    auto const on_device =
-      piece.device_address == 0 ? 0 : piece.device_address + (at - piece.start);
-    if (at == address) {
-      place.device_address = on_device;
-    } else {
-      place.cuts.push_back(at - address);
-      one_range = one_range && on_device == place.device_address + (at - address);
+  if (rounded != 0) {
+    auto const& piece = std::prev(pieces_.upper_bound(address))->second;
+    if (piece.device_address != 0) {
+      place.device_address = piece.device_address + (address - piece.start);
     }
     if (!piece.pinned) {
       place.pinned = false;
       place.reason = piece.reason.empty() ? &reason_ : &*reasons_.insert(piece.reason).first;
     }
-    at = piece.end;
   }
-  if (!one_range) { place.device_address = 0; }
   auto buffer = make_ref<PoolBuffer>(Ref<Pool>::share(this), std::move(place));
   counts_.allocated += rounded;
   counts_.requested += nbytes;
@@ -167,16 +158,14 @@ void Pool::reserve(std::uint64_t nbytes)
     books.unlock();
     fail_budget(nbytes);
   }
-  Growth growth;
-  auto const start = unbacked_.take(missing, huge_page_bytes);
-  if (!start) {
+  auto piece = take_addresses(missing, page_bytes());
+  if (!piece) {
     fail(DP_ERR_BUDGET,
          "the pool's addresses are in pieces, so that it cannot reserve " +
            std::to_string(missing) +
            " bytes in one range; call trim first, or reserve before allocating");
   }
-  cut_into_pieces({*start, *start + missing}, growth.pieces);
-  grow(books, growth);
+  grow(books, std::move(*piece), 0);
 }
 
 std::uint64_t Pool::trim()
@@ -225,6 +214,13 @@ void Pool::fail_budget(std::uint64_t nbytes) const
   if (budget_ - counts_.backed > available.bytes) {
     message +=
       "; the system has " + std::to_string(available.bytes) + " left (" + available.bound + ")";
+  }
+  if (free_.count() > 1) {
+    message += "; " + std::to_string(free_.total()) + " bytes are free, but in " +
+               std::to_string(free_.count()) + " pieces, the largest of " +
+               std::to_string(free_.largest()) +
+               ", and a buffer lies in one: let go of the buffers between them and trim, or " +
+               "reserve the memory before the first allocation";
   }
   message += "; let go of buffers, or give the pool a larger budget (budget=, memory.budget)";
   fail(DP_ERR_BUDGET, std::move(message));

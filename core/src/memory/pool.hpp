@@ -3,10 +3,9 @@
 /// PinnedPool: one reserved address range, backed and registered in pieces, exact sizes at 4 KiB
 /// grain.
 ///
-/// A request of up to one piece lies in one piece wherever that is possible within the budget, so
-/// that a single copy can move it; a larger one spans pieces that touch (Buffer::contiguous_span
-/// tells where they meet). Free memory is used first, then new pieces, then memory whose last work
-/// is waited for.
+/// Every allocation lies in one piece, since the driver refuses a single copy over two. Free memory
+/// is used first; then free pieces are exchanged for one that is large enough, or the pool grows by
+/// a new one; then memory is waited for whose last work has not ended.
 #pragma once
 
 #include "memory/backing.hpp"
@@ -24,13 +23,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace datapath {
 
 struct PoolOptions {
   std::uint64_t budget{0};       ///< 0: setting memory.budget, else what is available.
-  std::uint64_t piece_bytes{0};  ///< 0: up to the setting's, growing with the pool.
+  std::uint64_t piece_bytes{0};  ///< What it grows by; 0: up to the setting's, with its size.
   std::int32_t huge_pages{0};
   std::int32_t numa_node{-1};  ///< -1: the device's node, else no binding.
   std::int32_t lock{0};
@@ -44,7 +42,7 @@ class Pool : public RefCounted {
   ~Pool() override;
 
   [[nodiscard]] Ref<Buffer> allocate(std::uint64_t nbytes, std::uint64_t alignment = 0);
-  /// Free memory for `nbytes` more, in pieces of full size.
+  /// Free memory for `nbytes` in all; what is missing becomes one piece.
   void reserve(std::uint64_t nbytes);
   /// Gives back pieces that nothing uses; returns their bytes.
   std::uint64_t trim();
@@ -65,11 +63,6 @@ class Pool : public RefCounted {
     FreeRanges::Range range;
     PendingUses uses;
     bool lost{false};  ///< Its device failed: never reused.
-  };
-  /// New memory: the range of the request that it is for, and the pieces to back.
-  struct Growth {
-    FreeRanges::Range request{0, 0};  ///< Empty for a reserve.
-    std::vector<Piece> pieces;
   };
   using Books = std::unique_lock<std::mutex>;
 
@@ -96,17 +89,13 @@ class Pool : public RefCounted {
   // ---- pool_growth.cpp: what is backed; with growth_mutex_ held
   [[nodiscard]] std::optional<std::uint64_t> obtain_by_growth(std::uint64_t nbytes,
                                                               std::uint64_t alignment);
-  [[nodiscard]] std::optional<Growth> plan_piece(std::uint64_t nbytes);
-  [[nodiscard]] std::optional<Growth> plan_span(std::uint64_t nbytes, std::uint64_t alignment);
-  /// The placement over touching free ranges, and unbacked ones if wanted, that needs least
-  /// backing.
-  [[nodiscard]] std::optional<std::uint64_t> find_place(std::uint64_t nbytes,
-                                                        std::uint64_t alignment,
-                                                        bool with_unbacked) const;
-  [[nodiscard]] std::optional<std::uint64_t> take_spanning(std::uint64_t nbytes,
-                                                           std::uint64_t alignment);
-  void cut_into_pieces(FreeRanges::Range range, std::vector<Piece>& pieces) const;
-  void grow(Books& books, Growth& growth);
+  /// Addresses for a piece of `nbytes` or, within `most`, of what the pool grows by.
+  [[nodiscard]] std::optional<Piece> plan_piece(std::uint64_t nbytes,
+                                                std::uint64_t alignment,
+                                                std::uint64_t most);
+  [[nodiscard]] std::optional<Piece> take_addresses(std::uint64_t nbytes, std::uint64_t alignment);
+  /// Backs the piece; all of it is free then but the first `taken` bytes.
+  void grow(Books& books, Piece piece, std::uint64_t taken);
   /// Backed bytes that may be added: by the budget, and by what the system has.
   [[nodiscard]] std::uint64_t room() const;
   [[nodiscard]] bool is_free(Piece const& piece) const;

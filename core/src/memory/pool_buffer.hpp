@@ -5,7 +5,8 @@
 
 #include "memory/pool.hpp"
 
-#include <vector>
+#include <string>
+#include <utility>
 
 namespace datapath {
 
@@ -17,7 +18,6 @@ class PoolBuffer final : public Buffer {
     std::uint64_t device_address{0};
     bool pinned{false};
     std::string const* reason{nullptr};  ///< The pool's; lives as long as it.
-    std::vector<std::uint64_t> cuts;     ///< Offsets where pieces meet.
   };
 
   PoolBuffer(Ref<Pool> pool, Place place) : pool_{std::move(pool)}, place_{std::move(place)} {}
@@ -30,7 +30,6 @@ class PoolBuffer final : public Buffer {
   [[nodiscard]] bool is_pinned() const noexcept override { return place_.pinned; }
   [[nodiscard]] bool is_registered() const noexcept override { return false; }
   [[nodiscard]] std::string const& reason() const noexcept override { return *place_.reason; }
-  [[nodiscard]] std::uint64_t contiguous_span(std::uint64_t offset) const noexcept override;
   void record_use(Device& device, dp_stream stream) override;
 
  protected:

@@ -40,12 +40,8 @@ void Pool::give_back(FreeRanges::Range range, std::uint64_t nbytes, PendingUses 
 void Pool::insert_free(FreeRanges::Range range)
 {
   ++returns_;
-  while (range.start < range.end) {
-    auto const& piece = std::prev(pieces_.upper_bound(range.start))->second;
-    auto const end    = std::min(range.end, piece.end);
-    free_.insert({range.start, end}, {piece.start, piece.end});
-    range.start = end;
-  }
+  auto const& piece = std::prev(pieces_.upper_bound(range.start))->second;
+  free_.insert(range, {piece.start, piece.end});
 }
 
 bool Pool::poll_pending(std::size_t most)

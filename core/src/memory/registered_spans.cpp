@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/registered_spans.hpp"
 
-#include "memory/backing.hpp"
 #include "memory/pages.hpp"
-#include "memory/parallel.hpp"
 #include "shim/cuda_types.hpp"
 #include "support/error.hpp"
 #include "support/per_process.hpp"
-#include "support/settings.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -27,35 +24,65 @@ void undo(Device& device, std::vector<RegisteredPart> const& parts) noexcept
   }
 }
 
-/// Registers whole pages, around those that another library has registered; appends what it did.
+/// False if another library has registered some of the bytes.
+bool try_register(Device& device, std::uint64_t start, std::uint64_t end, bool read_only)
+{
+  try {
+    (void)device.register_host(pointer_to(start), end - start, read_only);
+    return true;
+  } catch (Error const& error) {
+    if (error.info().cuda_result != cuda::error_host_memory_already_registered) { throw; }
+    return false;
+  }
+}
+
+/// Where the first registered byte of a range lies that has one but does not start with it. The
+/// driver tells of single bytes only, so this tries, by halving.
+std::uint64_t find_registered(Device& device,
+                              std::uint64_t start,
+                              std::uint64_t end,
+                              bool read_only)
+{
+  while (end - start > 1) {
+    auto const middle = start + (end - start) / 2;
+    if (try_register(device, start, middle, read_only)) {
+      device.unregister_host(pointer_to(start));
+      start = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return start;
+}
+
+/// Registers a range, around what another library has registered; appends what it did.
 void register_around(Device& device,
                      std::uint64_t start,
                      std::uint64_t end,
                      bool read_only,
                      std::vector<RegisteredPart>& parts)
 {
+  auto stop = end;
   while (start < end) {
     auto const known = device.registered_range(pointer_to(start));
     if (known.nbytes != 0) {
-      auto const stop = std::min(end, known.start + known.nbytes);
-      parts.push_back({start, stop, true});
+      auto const known_end = std::min(end, known.start + known.nbytes);
+      parts.push_back({start, known_end, true});
+      start = known_end;
+    } else if (try_register(device, start, stop, read_only)) {
+      parts.push_back({start, stop, false});
       start = stop;
+    } else {
+      auto const found = find_registered(device, start, stop, read_only);
+      if (found == start) {
+        fail(DP_ERR_CUDA,
+             "register: the driver refuses " + hex_address(start) +
+               " as registered already, but tells no range there; register it in one place only");
+      }
+      stop = found;
       continue;
     }
-    try {
-      (void)device.register_host(pointer_to(start), end - start, read_only);
-      parts.push_back({start, end, false});
-      return;
-    } catch (Error const& error) {
-      // Some page further on is registered: the half that has none of them is found by halving.
-      if (error.info().cuda_result != cuda::error_host_memory_already_registered ||
-          end - start <= page_bytes()) {
-        throw;
-      }
-    }
-    auto const middle = start + page_ceil((end - start) / 2);
-    register_around(device, start, middle, read_only, parts);
-    start = middle;
+    stop = end;
   }
 }
 
@@ -127,8 +154,8 @@ std::vector<RegisteredSpans::Gap> RegisteredSpans::share_spans(std::uint64_t sta
     auto& [from, span] = *position;
     if (span.read_only && !read_only) {
       fail(DP_ERR_UNSUPPORTED,
-           "some of the pages are registered read-only for an earlier registration; let go of that "
-           "one first, or register these read-only too");
+           "some of the memory is registered read-only for an earlier registration; let go of that "
+           "one first, or register this read-only too");
     }
     if (from > at) { gaps.push_back({at, from}); }
     parts.push_back({from, span.end, false});
@@ -144,35 +171,22 @@ std::vector<RegisteredPart> RegisteredSpans::cover(
 {
   std::lock_guard const lock{mutex_};
   std::vector<RegisteredPart> parts;
-  std::vector<std::vector<RegisteredPart>> made;
+  std::vector<RegisteredPart> made;
   try {
-    auto const gaps  = share_spans(start, end, read_only, parts);
-    auto const chunk = setting_bytes("memory.register_chunk_bytes");
-    std::vector<Gap> chunks;
-    for (auto const& gap : gaps) {
-      for (auto at = gap.start; at < gap.end; at += std::min(chunk, gap.end - at)) {
-        chunks.push_back({at, at + std::min(chunk, gap.end - at)});
-      }
-    }
-    made.resize(chunks.size());
-    in_parallel(
-      chunks.size(), memory_threads(end - start, device.numa_node()), -1, [&](std::size_t index) {
-        register_around(device, chunks[index].start, chunks[index].end, read_only, made[index]);
-      });
-    for (auto const& some : made) {
-      for (auto const& part : some) {
-        parts.push_back(part);
-        if (!part.foreign) {
-          spans_.emplace(part.start,
-                         Span{part.end, 1, read_only, Ref<Device>::share(&device), owner});
-        }
-      }
+    for (auto const& gap : share_spans(start, end, read_only, parts)) {
+      register_around(device, gap.start, gap.end, read_only, made);
     }
   } catch (...) {
-    for (auto const& some : made) { undo(device, some); }
+    undo(device, made);
     // Only shared spans are in `parts` here, each of which somebody else still counts on.
     (void)uncover_locked(parts);
     throw;
+  }
+  for (auto const& part : made) {
+    parts.push_back(part);
+    if (!part.foreign) {
+      spans_.emplace(part.start, Span{part.end, 1, read_only, Ref<Device>::share(&device), owner});
+    }
   }
   ++registrations_;
   std::ranges::sort(parts, {}, &RegisteredPart::start);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The table of registered pages: spans with counts, shared by registrations that overlap.
+/// The table of registered ranges: spans with counts, shared by registrations that overlap.
 #pragma once
 
 #include "memory/registration.hpp"
@@ -15,17 +15,18 @@ namespace datapath {
 
 /// One range of a registration that a device sees as one.
 struct RegisteredPart {
-  std::uint64_t start;  ///< Whole pages.
+  std::uint64_t start;
   std::uint64_t end;
   bool foreign;  ///< Another library's: not counted, not undone.
 };
 
-/// Pages of one device, or of all CUDA devices, which share what they register.
+/// Ranges of one device, or of all CUDA devices, which share what they register.
 class RegisteredSpans {
  public:
   using SharedOwner = std::shared_ptr<Owner>;
 
-  /// Registers what is missing of the pages [start, end) and counts the rest up. All or nothing.
+  /// Registers exactly what is missing of [start, end), each gap between the spans that are there
+  /// by one call, and counts those up. All or nothing.
   [[nodiscard]] std::vector<RegisteredPart> cover(std::uint64_t start,
                                                   std::uint64_t end,
                                                   bool read_only,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/registration.hpp"
 
-#include "memory/pages.hpp"
 #include "memory/reaper.hpp"
 #include "memory/registered_spans.hpp"
 #include "memory/uses.hpp"
@@ -24,7 +23,7 @@ class RegisteredBuffer final : public Buffer {
     : pointer_{pointer}, nbytes_{nbytes}, device_{std::move(device)}, owner_{std::move(owner)}
   {}
 
-  /// The pages; throws, and changes nothing, if they cannot be pinned.
+  /// Throws, and changes nothing, if the memory cannot be pinned.
   void pin(bool read_only);
   void stay_plain(std::string reason) { reason_ = std::move(reason); }
 
@@ -35,7 +34,6 @@ class RegisteredBuffer final : public Buffer {
   [[nodiscard]] bool is_pinned() const noexcept override { return pinned_; }
   [[nodiscard]] bool is_registered() const noexcept override { return true; }
   [[nodiscard]] std::string const& reason() const noexcept override { return reason_; }
-  [[nodiscard]] std::uint64_t contiguous_span(std::uint64_t offset) const noexcept override;
   void record_use(Device& device, dp_stream stream) override
   {
     fork_.check("the registered buffer");
@@ -68,10 +66,9 @@ void RegisteredBuffer::pin(bool read_only)
   if (nbytes_ != 0) {
     auto const address = reinterpret_cast<std::uintptr_t>(pointer_);
     auto spans         = RegisteredSpans::of(*device_);
-    parts_ =
-      spans->cover(page_floor(address), page_ceil(address + nbytes_), read_only, *device_, owner_);
-    spans_          = std::move(spans);
-    device_address_ = find_device_address();
+    parts_             = spans->cover(address, address + nbytes_, read_only, *device_, owner_);
+    spans_             = std::move(spans);
+    device_address_    = find_device_address();
   }
   pinned_ = true;
 }
@@ -89,17 +86,9 @@ std::uint64_t RegisteredBuffer::find_device_address() const
   return base;
 }
 
-std::uint64_t RegisteredBuffer::contiguous_span(std::uint64_t offset) const noexcept
-{
-  if (offset >= nbytes_) { return 0; }
-  auto const at   = reinterpret_cast<std::uintptr_t>(pointer_) + offset;
-  auto const part = std::ranges::upper_bound(parts_, at, {}, &RegisteredPart::end);
-  return part == parts_.end() ? nbytes_ - offset : std::min(nbytes_ - offset, part->end - at);
-}
-
 void RegisteredBuffer::finish() noexcept
 {
-  // Declared first: the owners go last, with the pages unregistered and no lock held.
+  // Declared first: the owners go last, with the memory unregistered and no lock held.
   std::vector<SharedOwner> owners;
   if (spans_) { owners = spans_->uncover(parts_); }
   owners.push_back(std::move(owner_));
@@ -108,7 +97,7 @@ void RegisteredBuffer::finish() noexcept
 
 void RegisteredBuffer::last_reference_gone() const noexcept
 {
-  // In a child the pages are not registered, and the owner belongs to the parent.
+  // In a child the memory is not registered, and the owner belongs to the parent.
   if (fork_.inherited()) { return; }
   auto* const self = const_cast<RegisteredBuffer*>(this);
   auto const uses  = std::make_shared<PendingUses>(uses_.take());
@@ -134,7 +123,7 @@ Ref<Buffer> register_memory(void* pointer,
   auto shared        = std::make_shared<Owner>(owner);
   auto const address = reinterpret_cast<std::uintptr_t>(pointer);
   expects(pointer != nullptr || nbytes == 0, "register: the pointer is NULL");
-  expects(address + nbytes >= address && page_ceil(address + nbytes) >= address,
+  expects(address + nbytes >= address,
           "register: the range runs past the end of the address space");
   std::string reason;
   if (!device) { device = Device::open_default(&reason); }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Pinning memory that the caller has, in place. Registrations that overlap share pages.
+/// Pinning memory that the caller has, in place. Registrations that overlap share it.
 ///
-/// A device registers a page once, so pages are kept in spans with a count of the registrations on
-/// them. A span lives as long as one of those, and keeps the owner for whom it was made: pages
-/// never stay registered over memory that was freed. Pages that another library registered are used
-/// and never unregistered; that library must keep them registered while they are used.
+/// Exactly the caller's bytes are registered, not the pages around them: a neighbour on the last
+/// page would begin inside the range, and the driver refuses copies that run past a range's end.
+/// Memory that nobody had registered becomes one range, so that a single copy can move it.
+///
+/// A device registers a byte once, so ranges are kept in spans with a count of the registrations on
+/// them. A span lives as long as one of those, and keeps the owner for whom it was made: memory
+/// that was freed never stays registered. What another library registered is used and never
+/// unregistered; that library must keep it registered while it is used.
 #pragma once
 
 #include "memory/buffer.hpp"
@@ -28,7 +32,7 @@ namespace datapath {
 
 /// What is registered in this process now.
 struct RegistrationStats {
-  std::uint64_t bytes{0};  ///< Whole pages; those of other libraries do not count.
+  std::uint64_t bytes{0};  ///< Those that other libraries registered do not count.
   std::uint64_t spans{0};
   std::uint64_t buffers{0};  ///< Registrations that hold spans.
 };

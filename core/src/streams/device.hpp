@@ -82,7 +82,8 @@ class Device : public RefCounted {
   virtual void free(std::uint64_t address)                         = 0;
 
   // ---- host memory
-  /// Registers whole pages; gives the device's address of `pointer`. Throws if the driver refuses.
+  /// Registers exactly these bytes, which no registered range may overlap; gives the device's
+  /// address of `pointer`. Throws if the driver refuses.
   virtual std::uint64_t register_host(void* pointer, std::size_t nbytes, bool read_only) = 0;
   virtual void unregister_host(void* pointer) noexcept                                   = 0;
   /// The device's address of host memory that some library registered, or 0.

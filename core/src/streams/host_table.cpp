@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/host_table.hpp"
 
-#include "memory/pages.hpp"
-
 #include <iterator>
 #include <mutex>
 
@@ -10,22 +8,19 @@ namespace datapath {
 
 bool HostTable::insert(void const* pointer, std::size_t nbytes, std::uint64_t device_address)
 {
-  auto const address = reinterpret_cast<std::uintptr_t>(pointer);
-  auto const start   = page_floor(address);
-  auto const end     = page_ceil(address + nbytes);
+  auto const start = reinterpret_cast<std::uintptr_t>(pointer);
+  auto const end   = start + nbytes;
   std::unique_lock const lock{mutex_};
   auto const after = ranges_.lower_bound(end);
   if (after != ranges_.begin() && std::prev(after)->second.end > start) { return false; }
-  ranges_.emplace_hint(after, start, Registered{end, address, device_address});
+  ranges_.emplace_hint(after, start, Registered{end, device_address});
   return true;
 }
 
 void HostTable::remove(void const* pointer) noexcept
 {
-  auto const address = reinterpret_cast<std::uintptr_t>(pointer);
   std::unique_lock const lock{mutex_};
-  auto const found = ranges_.find(page_floor(address));
-  if (found != ranges_.end() && found->second.pointer == address) { ranges_.erase(found); }
+  ranges_.erase(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
 HostTable::Entry HostTable::find(void const* pointer) const noexcept
@@ -36,7 +31,7 @@ HostTable::Entry HostTable::find(void const* pointer) const noexcept
   if (after == ranges_.begin()) { return {}; }
   auto const& [start, found] = *std::prev(after);
   if (address >= found.end) { return {}; }
-  return {{start, found.end - start}, found.device_address + address - found.pointer};
+  return {{start, found.end - start}, found.device_address + (address - start)};
 }
 
 std::size_t HostTable::size() const noexcept

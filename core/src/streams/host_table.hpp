@@ -12,14 +12,15 @@
 
 namespace datapath {
 
+/// Ranges are exact, as the driver's are: two of them may lie in one page.
 class HostTable {
  public:
   struct Entry {
-    HostRange range;                  ///< Whole pages; zero bytes: nothing there.
+    HostRange range;                  ///< As inserted; zero bytes: nothing there.
     std::uint64_t device_address{0};  ///< Of the pointer that was asked for.
   };
 
-  /// False if some of the pages are in the table already.
+  /// False if some of the bytes are in the table already.
   [[nodiscard]] bool insert(void const* pointer, std::size_t nbytes, std::uint64_t device_address);
   /// Takes a pointer that was inserted; anything else is ignored.
   void remove(void const* pointer) noexcept;
@@ -28,12 +29,11 @@ class HostTable {
 
  private:
   struct Registered {
-    std::uintptr_t end;      ///< Page-aligned.
-    std::uintptr_t pointer;  ///< As inserted.
+    std::uintptr_t end;
     std::uint64_t device_address;
   };
   mutable std::shared_mutex mutex_;
-  std::map<std::uintptr_t, Registered> ranges_;  ///< By page-aligned start.
+  std::map<std::uintptr_t, Registered> ranges_;  ///< By start.
 };
 
 }  // namespace datapath

@@ -86,6 +86,24 @@ struct NullDevice::State {
     return slot;
   }
 
+  /// CUDA refuses a copy that starts inside a registered range and runs past its end, whatever lies
+  /// behind it.
+  void expects_one_range(std::uint64_t address, std::size_t nbytes) const
+  {
+    auto const* const pointer = reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+    auto const range          = host.find(pointer).range;
+    if (range.nbytes == 0 || nbytes <= range.start + range.nbytes - address) { return; }
+    throw Error{ErrorInfo{DP_ERR_CUDA,
+                          "null device: a copy of " + std::to_string(nbytes) + " bytes at " +
+                            hex_address(address) + " runs past the end of the registered range " +
+                            "that it starts in, of " + std::to_string(range.nbytes) + " bytes at " +
+                            hex_address(range.start),
+                          {},
+                          -1,
+                          0,
+                          cuda::error_invalid_value}};
+  }
+
   static NullEvent& event(EventHandle handle)
   {
     expects(handle != 0, "null device: the event is 0");
@@ -221,12 +239,15 @@ void NullDevice::synchronize_event(EventHandle event)
 void NullDevice::copy_async(std::uint64_t destination,
                             std::uint64_t source,
                             std::size_t nbytes,
-                            CopyKind /*kind*/,
+                            CopyKind kind,
                             dp_stream stream)
 {
   auto& state = this->state();
   if (nbytes == 0) { return; }
   expects(destination != 0 && source != 0, "null device: a copy from or to address 0");
+  if (kind != CopyKind::device_to_device) {
+    state.expects_one_range(kind == CopyKind::host_to_device ? source : destination, nbytes);
+  }
   NullOperation operation{.kind = NullOperation::Kind::copy};
   operation.destination = destination;
   operation.source      = source;
@@ -300,7 +321,7 @@ std::uint64_t NullDevice::register_host(void* pointer, std::size_t nbytes, bool 
     refuse_host(cuda::error_host_memory_already_registered,
                 address,
                 nbytes,
-                "some of its pages are registered already");
+                "some of it is registered already");
   }
   return address;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// A device made of host memory and one thread a stream, so that everything above it runs, and is
-/// tested, without a GPU. Where CUDA refuses (a wrong free, a page registered twice, a query of a
-/// captured event) it refuses with the driver's number. Priorities are accepted and ignored.
+/// tested, without a GPU. Where CUDA refuses (a wrong free, memory registered twice, a copy over
+/// the end of a registered range, a query of a captured event) it refuses with the driver's number.
+/// Priorities are accepted and ignored.
 #pragma once
 
 #include "streams/device.hpp"
@@ -61,7 +62,7 @@ class NullDevice final : public Device {
   void end_capture(dp_stream stream);
   /// Each copy lasts at least this long.
   void set_copy_delay(std::uint64_t nanoseconds);
-  /// Page ranges registered now.
+  /// Ranges registered now.
   [[nodiscard]] std::size_t registered_ranges() const;
 
  private:

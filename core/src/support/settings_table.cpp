@@ -58,14 +58,9 @@ std::vector<SettingRow> const& settings_table()
     {"memory.piece_bytes",
      bytes,
      "256MiB",
-     "2MiB..1GiB",
-     "A pool is backed by memory and registered with the device in pieces of at most this size."},
-    {"memory.register_chunk_bytes",
-     bytes,
-     "1GiB",
-     "2MiB..256GiB",
-     "Memory that is registered in place is registered in chunks of this size, several at a time; a "
-     "single copy must not cross from one to the next."},
+     "2MiB..16TiB",
+     "The most that a pool grows by at once, unless one request or reserve needs more: each is "
+     "backed by memory, and registered with the device, as one piece."},
     {"memory.huge_pages", flag, "1", "", "Advise huge pages for pools."},
     {"memory.lock",
      flag,

@@ -49,19 +49,16 @@ class CudaDeviceTest : public ::testing::Test {
     return make_ref<Pool>(std::move(options));
   }
 
-  /// Copies a buffer piece by piece, as a single copy must not cross from one to the next.
-  void copy(std::uint64_t device, Buffer const& buffer, CopyKind kind)
+  /// The result of one copy of host memory to the device.
+  [[nodiscard]] dp_status copy_out(void const* source, std::uint64_t nbytes)
   {
-    auto const host = address_of(buffer.data());
-    for (std::uint64_t done = 0; done < buffer.nbytes();) {
-      auto const span = buffer.contiguous_span(done);
-      if (kind == CopyKind::host_to_device) {
-        device_->copy_async(device + done, host + done, span, kind, stream_);
-      } else {
-        device_->copy_async(host + done, device + done, span, kind, stream_);
-      }
-      done += span;
-    }
+    auto const target = device_->allocate(nbytes);
+    auto const status = status_of([&] {
+      device_->copy_async(target, address_of(source), nbytes, CopyKind::host_to_device, stream_);
+      device_->synchronize(stream_);
+    });
+    device_->free(target);
+    return status;
   }
 };
 
@@ -82,7 +79,7 @@ TEST_F(CudaDeviceTest, SaysWhichCallFailedAndHow)
   EXPECT_EQ(status_of([&] { (void)device_->allocate(std::uint64_t{1} << 45U); }), DP_ERR_BUDGET);
 }
 
-TEST_F(CudaDeviceTest, MovesBytesOverPiecesAndBack)
+TEST_F(CudaDeviceTest, OneCopyMovesABufferLargerThanWhatThePoolGrowsBy)
 {
   auto const pool   = make_pool(64 * mib, 4 * mib);
   auto const source = pool->allocate(11 * mib);
@@ -92,10 +89,12 @@ TEST_F(CudaDeviceTest, MovesBytesOverPiecesAndBack)
   std::memset(target->data(), 0, target->nbytes());
   auto const device = device_->allocate(source->nbytes());
   auto const second = device_->allocate(source->nbytes());
-  copy(device, *source, CopyKind::host_to_device);
+  device_->copy_async(
+    device, address_of(source->data()), source->nbytes(), CopyKind::host_to_device, stream_);
   device_->copy_async(second, device, source->nbytes(), CopyKind::device_to_device, stream_);
   device_->fill_async(second, 0xFF, 8, stream_);
-  copy(second, *target, CopyKind::device_to_host);
+  device_->copy_async(
+    address_of(target->data()), second, target->nbytes(), CopyKind::device_to_host, stream_);
   device_->synchronize(stream_);
   std::memset(source->data(), 0xFF, 8);
   EXPECT_EQ(std::memcmp(source->data(), target->data(), source->nbytes()), 0);
@@ -155,7 +154,6 @@ TEST_F(CudaDeviceTest, RegistersInPlaceAndSharesWithOthers)
             cuda::success);
   auto whole = register_memory(memory.data(), memory.nbytes(), false, true, device_, {});
   EXPECT_TRUE(whole->is_pinned());
-  EXPECT_EQ(whole->contiguous_span(8 * page), 2 * page);
   EXPECT_NE(device_->mapped_address(memory.data() + 63 * page), 0U);
   auto again = register_memory(memory.data() + 100, 3 * page, false, true, device_, {});
   EXPECT_EQ(again->device_address(), device_->mapped_address(memory.data() + 100));
@@ -166,6 +164,22 @@ TEST_F(CudaDeviceTest, RegistersInPlaceAndSharesWithOthers)
   EXPECT_EQ(driver.host_unregister(memory.data() + 8 * page), cuda::success);
   cuda::Context popped = nullptr;
   EXPECT_EQ(driver.context_pop(&popped), cuda::success);
+}
+
+TEST_F(CudaDeviceTest, LeavesNeighboursOfARegisteredRangeAlone)
+{
+  auto const page = page_bytes();
+  Mapping const memory{16 * page};
+  auto* const start = memory.data() + page + 100;
+  auto first        = register_memory(start, 2 * page, false, true, device_, {});
+  EXPECT_EQ(copy_out(start, 2 * page), DP_OK);
+  EXPECT_EQ(copy_out(memory.data() + page, 100), DP_OK);
+  EXPECT_EQ(copy_out(start + 2 * page, 3 * page), DP_OK) << "it begins on the last page";
+  auto const second = register_memory(start + 2 * page, page, false, true, device_, {});
+  EXPECT_EQ(copy_out(start, 3 * page), DP_ERR_CUDA) << "over two registered ranges";
+  first = nullptr;
+  EXPECT_EQ(copy_out(start + 2 * page, page), DP_OK);
+  EXPECT_NE(device_->mapped_address(start + 2 * page), 0U);
 }
 
 TEST_F(CudaDeviceTest, RegistersReadOnlyMemoryOrSaysWhyNot)

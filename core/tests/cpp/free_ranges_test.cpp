@@ -63,16 +63,19 @@ TEST(FreeRangesTest, JoinsNeighboursWithinTheLimitsOnly)
   EXPECT_TRUE(free.contains_exactly({10 * grain, 14 * grain}));
 }
 
-TEST(FreeRangesTest, TakesAPartOverRangesThatTouch)
+TEST(FreeRangesTest, TellsHowItsMemoryIsDivided)
 {
   FreeRanges free;
+  EXPECT_EQ(free.largest(), 0U);
   free.insert({0, 10 * grain}, {0, 10 * grain});
-  free.insert({10 * grain, 20 * grain}, {10 * grain, 20 * grain});
-  EXPECT_EQ(free.overlap({5 * grain, 25 * grain}), 15 * grain);
-  free.take_at({5 * grain, 15 * grain});
-  EXPECT_TRUE(free.contains_exactly({0, 5 * grain}));
-  EXPECT_TRUE(free.contains_exactly({15 * grain, 20 * grain}));
-  EXPECT_EQ(free.overlap(everything), 10 * grain);
+  free.insert({10 * grain, 25 * grain}, {10 * grain, 25 * grain});
+  EXPECT_EQ(free.count(), 2U);
+  EXPECT_EQ(free.largest(), 15 * grain);
+  EXPECT_EQ(free.overlap({5 * grain, 20 * grain}), 15 * grain);
+  free.remove({10 * grain, 25 * grain});
+  EXPECT_EQ(free.count(), 1U);
+  EXPECT_EQ(free.largest(), 10 * grain);
+  EXPECT_EQ(free.total(), 10 * grain);
 }
 
 }  // namespace

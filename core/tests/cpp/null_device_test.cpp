@@ -167,7 +167,32 @@ TEST_F(NullDeviceTest, FinishesAStreamThatIsDestroyedWithWorkInFlight)
   device_->release_event(event);
 }
 
-TEST_F(NullDeviceTest, RegistersWholePagesOnce)
+TEST_F(NullDeviceTest, RefusesACopyThatRunsOverTheEndOfARegisteredRange)
+{
+  std::vector<std::byte> host(3000);
+  std::vector<std::byte> other(3000);
+  device_->register_host(host.data() + 500, 1000, false);
+  device_->register_host(host.data() + 1500, 1000, false);
+  auto const copy_of = [&](std::size_t from, std::size_t nbytes, CopyKind kind) {
+    auto const mine = address_of(host.data() + from);
+    auto const its  = address_of(other.data());
+    return result_of([&] {
+      kind == CopyKind::host_to_device ? device_->copy_async(its, mine, nbytes, kind, 0)
+                                       : device_->copy_async(mine, its, nbytes, kind, 0);
+    });
+  };
+  for (auto const kind : {CopyKind::host_to_device, CopyKind::device_to_host}) {
+    EXPECT_EQ(copy_of(500, 1001, kind), cuda::error_invalid_value) << "into the next range";
+    EXPECT_EQ(copy_of(2499, 2, kind), cuda::error_invalid_value) << "into plain memory";
+    EXPECT_EQ(copy_of(500, 1000, kind), cuda::success);
+    EXPECT_EQ(copy_of(1500, 1000, kind), cuda::success);
+    EXPECT_EQ(copy_of(2500, 500, kind), cuda::success);
+  }
+  device_->synchronize(0);
+  for (auto const from : {500, 1500}) { device_->unregister_host(host.data() + from); }
+}
+
+TEST_F(NullDeviceTest, RegistersExactRangesOnce)
 {
   std::vector<std::byte> bytes(100'000);
   auto* const inside = bytes.data() + 10;
@@ -177,9 +202,15 @@ TEST_F(NullDeviceTest, RegistersWholePagesOnce)
   EXPECT_EQ(result_of([&] { device_->register_host(inside + 49'999, 1, false); }),
             cuda::error_host_memory_already_registered);
   auto const range = device_->registered_range(inside);
-  EXPECT_LE(range.start, address_of(inside));
-  EXPECT_GE(range.start + range.nbytes, address_of(inside) + 50'000);
+  EXPECT_EQ(range.start, address_of(inside));
+  EXPECT_EQ(range.nbytes, 50'000U);
+  EXPECT_EQ(device_->mapped_address(inside - 1), 0U);
+  device_->register_host(inside - 10, 10, false);
+  device_->register_host(inside + 50'000, 1, false);
   device_->unregister_host(inside);
+  EXPECT_EQ(device_->registered_ranges(), 2U) << "of which each shares a page with the one undone";
+  device_->unregister_host(inside - 10);
+  device_->unregister_host(inside + 50'000);
   EXPECT_EQ(device_->mapped_address(inside), 0U);
   EXPECT_EQ(device_->registered_ranges(), 0U);
 }

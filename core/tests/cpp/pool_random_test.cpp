@@ -95,7 +95,7 @@ TEST(PoolRandomTest, KeepsItsBooksOver100000Operations)
   for (int operation = 0; operation < 100'000; ++operation) {
     auto const kind = random() % 100;
     if (kind < 52) {
-      // Mostly small, some over several pieces, some empty.
+      // Mostly small, some larger than what the pool grows by, some empty.
       auto const scale     = random() % 24;
       auto const nbytes    = scale == 0 ? 0 : random() % (std::uint64_t{1} << scale);
       auto const alignment = random() % 4 == 0 ? std::uint64_t{1} << (random() % 22) : 0;

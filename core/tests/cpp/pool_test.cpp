@@ -30,6 +30,24 @@ class PoolTest : public ::testing::Test {
     options.device      = device_;
     return make_ref<Pool>(std::move(options));
   }
+  [[nodiscard]] bool is_one_range(Buffer const& buffer) const
+  {
+    auto const range = device_->registered_range(buffer.data());
+    auto const start = address_of(buffer.data());
+    return range.start <= start && start + buffer.nbytes() <= range.start + range.nbytes;
+  }
+  /// Of one copy of the whole buffer to the device.
+  [[nodiscard]] dp_status copy_out(Buffer const& buffer) const
+  {
+    auto const target = device_->allocate(buffer.nbytes());
+    auto const status = status_of([&] {
+      device_->copy_async(
+        target, address_of(buffer.data()), buffer.nbytes(), CopyKind::host_to_device, 0);
+      device_->synchronize(0);
+    });
+    device_->free(target);
+    return status;
+  }
 };
 
 TEST_F(PoolTest, RefusesWhatExceedsTheBudgetAndSaysByHowMuch)
@@ -58,7 +76,7 @@ TEST_F(PoolTest, RefusesAlignmentsThatAreNone)
 
 TEST_F(PoolTest, RefusesPiecesAndBudgetsThatAreTooLarge)
 {
-  EXPECT_EQ(status_of([&] { (void)make(mib, 2048 * mib); }), DP_ERR_INVALID);
+  EXPECT_EQ(status_of([&] { (void)make(mib, std::uint64_t{1} << 50U); }), DP_ERR_INVALID);
   EXPECT_EQ(status_of([&] { (void)make(std::uint64_t{1} << 50U); }), DP_ERR_INVALID);
 }
 
@@ -102,7 +120,6 @@ TEST_F(PoolTest, GivesBuffersOfZeroBytes)
   auto const second = pool->allocate(0, 2 * mib);
   EXPECT_NE(first->data(), nullptr);
   EXPECT_EQ(first->nbytes(), 0U);
-  EXPECT_EQ(first->contiguous_span(0), 0U);
   EXPECT_EQ(address_of(second->data()) % (2 * mib), 0U);
   auto const stats = pool->stats();
   EXPECT_EQ(stats.backed, 0U);
@@ -179,79 +196,115 @@ TEST_F(PoolTest, ReusesWhatCameBack)
   EXPECT_EQ(pool->stats().peak_allocated, mib);
 }
 
-TEST_F(PoolTest, ReservesInPiecesAndThenNeedsNoMore)
+TEST_F(PoolTest, ReservesOneRangeAndThenNeedsNoMore)
 {
   auto const pool = make(64 * mib, 4 * mib);
   pool->reserve(18 * mib);
   auto const before = pool->stats();
   EXPECT_EQ(before.backed, 18 * mib);
-  EXPECT_EQ(before.pieces, 5U);
-  EXPECT_EQ(device_->registered_ranges(), 5U);
+  EXPECT_EQ(before.pieces, 1U);
+  EXPECT_EQ(device_->registered_ranges(), 1U);
   pool->reserve(10 * mib);
   auto const buffer = pool->allocate(18 * mib);
   EXPECT_EQ(pool->stats().backed, before.backed);
+  EXPECT_TRUE(is_one_range(*buffer));
   pool->check_invariants();
 }
 
-TEST_F(PoolTest, SpansPiecesAndTellsWhereTheyMeet)
+TEST_F(PoolTest, ReservesWhatIsMissing)
+{
+  auto const pool = make(64 * mib, 4 * mib);
+  pool->reserve(8 * mib);
+  auto const held = pool->allocate(3 * mib);
+  pool->reserve(20 * mib);
+  EXPECT_EQ(pool->stats().backed, 23 * mib);
+  EXPECT_EQ(pool->stats().pieces, 2U);
+  auto const other = pool->allocate(15 * mib);
+  EXPECT_EQ(pool->stats().backed, 23 * mib);
+  pool->check_invariants();
+}
+
+TEST_F(PoolTest, EveryBufferLiesInOneRangeWhateverItsSize)
+{
+  auto const pool = make(128 * mib, 4 * mib);
+  std::vector<Ref<Buffer>> held;
+  for (std::uint64_t const size : {mib, 3 * mib, 4 * mib, 5 * mib, 10 * mib, 33 * mib + 1}) {
+    auto buffer = pool->allocate(size);
+    EXPECT_TRUE(is_one_range(*buffer)) << size;
+    EXPECT_TRUE(buffer->is_pinned());
+    EXPECT_EQ(buffer->device_address(), address_of(buffer->data()));
+    EXPECT_EQ(copy_out(*buffer), DP_OK) << size;
+    held.push_back(std::move(buffer));
+  }
+  pool->check_invariants();
+}
+
+TEST_F(PoolTest, ALargeRequestTakesNoMoreThanItNeeds)
 {
   auto const pool   = make(64 * mib, 4 * mib);
-  auto const buffer = pool->allocate(10 * mib);
-  std::memset(buffer->data(), 7, buffer->nbytes());
-  EXPECT_TRUE(buffer->is_pinned());
-  EXPECT_EQ(buffer->device_address(), address_of(buffer->data()));
-  EXPECT_EQ(buffer->contiguous_span(0), 4 * mib);
-  EXPECT_EQ(buffer->contiguous_span(4 * mib - 1), 1U);
-  EXPECT_EQ(buffer->contiguous_span(4 * mib), 4 * mib);
-  EXPECT_EQ(buffer->contiguous_span(9 * mib), mib);
-  EXPECT_EQ(buffer->contiguous_span(10 * mib), 0U);
-  pool->check_invariants();
+  auto const buffer = pool->allocate(10 * mib + 1);
+  EXPECT_EQ(pool->stats().backed, 10 * mib + 4 * kib);
+  EXPECT_EQ(pool->stats().pieces, 1U);
 }
 
-TEST_F(PoolTest, ExtendsFreeMemoryForALargerRequest)
+TEST_F(PoolTest, ExchangesFreePiecesForALargerOne)
 {
   auto const pool = make(64 * mib, 4 * mib);
   pool->reserve(8 * mib);
   auto const buffer = pool->allocate(12 * mib);
-  EXPECT_EQ(pool->stats().backed, 12 * mib);
+  EXPECT_TRUE(is_one_range(*buffer));
+  EXPECT_EQ(pool->stats().backed, 20 * mib) << "there is budget for both";
+  pool->check_invariants();
+  auto const all = pool->allocate(50 * mib);
+  EXPECT_EQ(pool->stats().backed, 62 * mib) << "the free 8 MiB gave way";
   pool->check_invariants();
 }
 
-TEST_F(PoolTest, KeepsARequestOfAPieceInOnePiece)
+TEST_F(PoolTest, ExchangesSmallFreePiecesRatherThanGrow)
 {
-  auto const pool = make(64 * mib, 4 * mib);
-  std::vector<Ref<Buffer>> held;
-  for (int index = 0; index < 5; ++index) {
-    held.push_back(pool->allocate(3 * mib));
-    EXPECT_EQ(held.back()->contiguous_span(0), 3 * mib);
-  }
+  auto const pool = make(64 * mib);
+  for (std::uint64_t index = 1; index <= 4; ++index) { pool->reserve(index * 2 * mib); }
+  EXPECT_EQ(pool->stats().pieces, 4U);
+  auto const buffer = pool->allocate(8 * mib);
+  EXPECT_TRUE(is_one_range(*buffer));
+  EXPECT_EQ(device_->registered_ranges(), pool->stats().pieces);
+  pool->check_invariants();
 }
 
-TEST_F(PoolTest, SpansPiecesRatherThanExceedTheBudget)
+TEST_F(PoolTest, SaysThatFreeMemoryIsInPieces)
 {
   auto const pool = make(8 * mib, 4 * mib);
   auto const a    = pool->allocate(3 * mib);
   auto b          = pool->allocate(2 * mib);
   auto const c    = pool->allocate(2 * mib);
   b               = nullptr;
-  auto const d    = pool->allocate(3 * mib);
-  EXPECT_EQ(d->contiguous_span(0), mib);
-  EXPECT_EQ(pool->stats().allocated, 8 * mib);
-  std::memset(d->data(), 1, d->nbytes());
+  // 3 MiB are free, in 1 and 2 MiB, and neither piece can go.
+  auto const error = error_of([&] { (void)pool->allocate(3 * mib); });
+  EXPECT_EQ(error.status, DP_ERR_BUDGET);
+  for (auto const* part : {"3145728 bytes are free", "2 pieces", "2097152", "trim", "reserve"}) {
+    EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
+  }
+  auto const d = pool->allocate(2 * mib);
+  EXPECT_TRUE(is_one_range(*d));
   pool->check_invariants();
 }
 
-TEST_F(PoolTest, ExchangesSmallFreePiecesForALargerOne)
+TEST_F(PoolTest, KeepsFreePiecesThatWouldNotHelp)
 {
-  auto const pool = make(16 * mib);
-  std::vector<Ref<Buffer>> small;
-  for (int index = 0; index < 4; ++index) {
-    pool->reserve((static_cast<std::uint64_t>(index) + 1) * 2 * mib);
-  }
-  EXPECT_EQ(pool->stats().pieces, 4U);
-  auto const buffer = pool->allocate(8 * mib);
-  EXPECT_EQ(buffer->contiguous_span(0), 8 * mib);
-  EXPECT_LE(pool->stats().backed, 16 * mib);
+  auto const pool = make(16 * mib, 4 * mib);
+  auto const held = pool->allocate(8 * mib);
+  pool->reserve(4 * mib);
+  EXPECT_EQ(status_of([&] { (void)pool->allocate(10 * mib); }), DP_ERR_BUDGET);
+  EXPECT_EQ(pool->stats().backed, 12 * mib);
+  EXPECT_EQ(pool->stats().pieces, 2U);
+}
+
+TEST_F(PoolTest, FillsTheBudgetWithSmallPieces)
+{
+  auto const pool = make(mib, 8 * kib);
+  std::vector<Ref<Buffer>> held;
+  for (int page = 0; page < 256; ++page) { held.push_back(pool->allocate(4096)); }
+  EXPECT_EQ(pool->stats().allocated, mib);
   pool->check_invariants();
 }
 

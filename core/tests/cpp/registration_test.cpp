@@ -4,7 +4,6 @@
 #include "device_support.hpp"
 #include "shim/cuda_types.hpp"
 #include "streams/null_device.hpp"
-#include "support/settings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -36,6 +35,18 @@ class RegistrationTest : public ::testing::Test {
   { return register_memory(pointer, nbytes, read_only, true, device_, owner()); }
   [[nodiscard]] bool is_mapped(std::uint64_t page) const
   { return device_->mapped_address(at(page)) != 0; }
+  [[nodiscard]] HostRange range_at(void const* pointer) const
+  { return device_->registered_range(pointer); }
+  /// Of one copy to the device.
+  [[nodiscard]] dp_status copy_out(void const* source, std::uint64_t nbytes) const
+  {
+    std::vector<std::byte> target(nbytes);
+    return status_of([&] {
+      device_->copy_async(
+        address_of(target.data()), address_of(source), nbytes, CopyKind::host_to_device, 0);
+      device_->synchronize(0);
+    });
+  }
 };
 
 TEST_F(RegistrationTest, RefusesNoAddressAndRangesThatWrap)
@@ -66,7 +77,6 @@ TEST_F(RegistrationTest, StaysPlainWithoutADeviceAndSaysWhy)
   EXPECT_FALSE(buffer->is_pinned());
   EXPECT_EQ(buffer->reason(), reason);
   EXPECT_EQ(buffer->data(), at(0));
-  EXPECT_EQ(buffer->contiguous_span(10), page_ - 10);
   buffer = nullptr;
   EXPECT_EQ(released_, 1);
   EXPECT_EQ(status_of([&] { (void)register_memory(at(0), page_, false, true, nullptr, owner()); }),
@@ -95,13 +105,12 @@ TEST_F(RegistrationTest, PinsInPlaceUntilTheLastReference)
   EXPECT_TRUE(buffer->is_pinned());
   EXPECT_EQ(buffer->data(), at(1) + 100);
   EXPECT_EQ(buffer->device_address(), address_of(at(1) + 100));
-  EXPECT_FALSE(is_mapped(0));
-  EXPECT_TRUE(is_mapped(1));
-  EXPECT_TRUE(is_mapped(3));
-  EXPECT_FALSE(is_mapped(4));
+  auto const range = range_at(at(2));
+  EXPECT_EQ(range.start, address_of(at(1) + 100));
+  EXPECT_EQ(range.nbytes, 2 * page_);
   auto alias = buffer;
   buffer     = nullptr;
-  EXPECT_TRUE(is_mapped(1));
+  EXPECT_TRUE(is_mapped(2));
   EXPECT_EQ(released_, 0);
   alias = nullptr;
   EXPECT_EQ(device_->registered_ranges(), 0U);
@@ -120,18 +129,30 @@ TEST_F(RegistrationTest, CountsRepeatedRegistrations)
   EXPECT_EQ(released_, 2);
 }
 
-TEST_F(RegistrationTest, OverlappingRegistrationsSharePages)
+TEST_F(RegistrationTest, ARangeInsideARegisteredOneSharesIt)
+{
+  auto outer       = pin(at(0) + 7, 4 * page_);
+  auto const inner = pin(at(1), page_);
+  EXPECT_EQ(device_->registered_ranges(), 1U);
+  outer = nullptr;
+  EXPECT_EQ(range_at(at(1)).nbytes, 4 * page_);
+  EXPECT_EQ(released_, 0);
+}
+
+TEST_F(RegistrationTest, OverlappingRegistrationsShareRanges)
 {
   auto low    = pin(at(0), 6 * page_);
   auto high   = pin(at(4), 6 * page_);
   auto around = pin(at(2), 20 * page_);
   EXPECT_EQ(device_->registered_ranges(), 3U);
-  EXPECT_EQ(around->contiguous_span(0), 4 * page_);
-  EXPECT_EQ(around->contiguous_span(4 * page_), 4 * page_);
-  EXPECT_EQ(around->contiguous_span(8 * page_), 12 * page_);
+  EXPECT_EQ(range_at(at(2)).nbytes, 6 * page_);
+  EXPECT_EQ(range_at(at(6)).nbytes, 4 * page_);
+  EXPECT_EQ(range_at(at(10)).nbytes, 12 * page_) << "what was missing, and no more";
+  EXPECT_EQ(copy_out(at(10), 12 * page_), DP_OK);
+  EXPECT_EQ(copy_out(at(2), 20 * page_), DP_ERR_CUDA) << "as CUDA: over two registered ranges";
   EXPECT_EQ(around->device_address(), address_of(at(2)));
   low = nullptr;
-  EXPECT_TRUE(is_mapped(0)) << "the pages of `low` are in use by `around`";
+  EXPECT_TRUE(is_mapped(0)) << "the range of `low` is in use by `around`";
   EXPECT_EQ(released_, 0) << "and so its owner is";
   around = nullptr;
   EXPECT_FALSE(is_mapped(15));
@@ -142,25 +163,45 @@ TEST_F(RegistrationTest, OverlappingRegistrationsSharePages)
   EXPECT_EQ(released_, 3);
 }
 
-TEST_F(RegistrationTest, NeighboursOnOnePageShareIt)
+TEST_F(RegistrationTest, NeighboursOnOnePageAreApart)
 {
-  auto left  = pin(at(0), 100);
-  auto right = pin(at(0) + 100, page_);
-  EXPECT_EQ(right->contiguous_span(0), page_ - 100);
-  EXPECT_EQ(right->contiguous_span(page_ - 100), 100U);
+  auto left        = pin(at(0), 100);
+  auto const right = pin(at(0) + 100, page_);
+  EXPECT_EQ(device_->registered_ranges(), 2U);
+  EXPECT_EQ(copy_out(at(0), 100), DP_OK);
+  EXPECT_EQ(copy_out(at(0) + 100, page_), DP_OK);
   left = nullptr;
-  EXPECT_TRUE(is_mapped(0));
-  right = nullptr;
-  EXPECT_EQ(device_->registered_ranges(), 0U);
+  EXPECT_EQ(released_, 1);
+  EXPECT_FALSE(is_mapped(0));
+  EXPECT_EQ(range_at(at(1)).nbytes, page_);
 }
 
-TEST_F(RegistrationTest, UsesPagesOfAnotherLibraryAndLeavesThemAlone)
+TEST_F(RegistrationTest, LeavesObjectsOnItsFirstAndLastPageAlone)
+{
+  auto const buffer = pin(at(1) + 100, page_);
+  EXPECT_EQ(copy_out(at(1), 100), DP_OK);
+  EXPECT_EQ(copy_out(at(2) + 100, 3 * page_), DP_OK) << "it would begin in a whole last page";
+}
+
+TEST_F(RegistrationTest, RegistersEachGapBetweenOddForeignRangesOnce)
+{
+  device_->register_host(at(3) + 17, 1000, false);
+  device_->register_host(at(3) + 1017, 1, false);
+  device_->register_host(at(40) + 1, 5, false);
+  auto const buffer = pin(at(0), 50 * page_);
+  EXPECT_EQ(device_->registered_ranges(), 6U);
+  EXPECT_EQ(range_at(at(0)).nbytes, 3 * page_ + 17);
+  EXPECT_EQ(range_at(at(30)).nbytes, 37 * page_ + 1 - 1018);
+  EXPECT_EQ(range_at(at(49)).nbytes, 10 * page_ - 6);
+  EXPECT_EQ(registration_stats().bytes, 50 * page_ - 1006);
+}
+
+TEST_F(RegistrationTest, UsesWhatAnotherLibraryRegisteredAndLeavesItAlone)
 {
   device_->register_host(at(5), 3 * page_, false);
   device_->register_host(at(20), page_, false);
   auto buffer = pin(at(0), 40 * page_);
   for (std::uint64_t page = 0; page < 40; ++page) { EXPECT_TRUE(is_mapped(page)) << page; }
-  EXPECT_EQ(buffer->contiguous_span(6 * page_), 2 * page_);
   buffer = nullptr;
   EXPECT_FALSE(is_mapped(4));
   EXPECT_TRUE(is_mapped(5));
@@ -180,7 +221,7 @@ TEST_F(RegistrationTest, LeavesNothingBehindWhenAPartCannotBePinned)
   EXPECT_EQ(released_, 1);
 }
 
-TEST_F(RegistrationTest, DoesNotGiveWritableMemoryOverReadOnlyPages)
+TEST_F(RegistrationTest, DoesNotGiveWritableMemoryOverReadOnlyRanges)
 {
   auto const read_only = pin(at(0), page_, true);
   auto const plain     = register_memory(at(0), 2 * page_, false, false, device_, owner());
@@ -189,17 +230,12 @@ TEST_F(RegistrationTest, DoesNotGiveWritableMemoryOverReadOnlyPages)
   EXPECT_EQ(device_->registered_ranges(), 1U);
 }
 
-TEST_F(RegistrationTest, RegistersLargeMemoryInChunks)
+TEST_F(RegistrationTest, LargeMemoryIsOneRange)
 {
-  set_setting("memory.register_chunk_bytes", "2MiB");
   Mapping const large{std::size_t{9} << 20U};
-  auto buffer = pin(large.data(), large.nbytes());
-  set_setting("memory.register_chunk_bytes", nullptr);
-  EXPECT_EQ(device_->registered_ranges(), 5U);
-  EXPECT_EQ(buffer->contiguous_span(0), std::uint64_t{2} << 20U);
-  EXPECT_EQ(buffer->device_address(), address_of(large.data()));
-  buffer = nullptr;
-  EXPECT_EQ(device_->registered_ranges(), 0U);
+  auto const buffer = pin(large.data(), large.nbytes());
+  EXPECT_EQ(device_->registered_ranges(), 1U);
+  EXPECT_EQ(copy_out(large.data(), large.nbytes()), DP_OK);
 }
 
 TEST_F(RegistrationTest, IsUndoneAfterTheWorkWithNoFurtherCall)
@@ -292,7 +328,7 @@ TEST_F(RegistrationTest, KeepsItsCountsOverRandomOverlaps)
       for (auto page = gone.first; page < gone.first + gone.pages; ++page) { --uses[page]; }
     }
     for (std::uint64_t page = 0; page < uses.size(); ++page) {
-      // Pages may stay longer with the span they belong to, but never go while they are used.
+      // They may stay longer, with the span they belong to, but never go while they are used.
       if (uses[page] > 0) { ASSERT_TRUE(is_mapped(page)) << operation << ' ' << page; }
     }
   }
