@@ -3,7 +3,12 @@
 /// How long pinned memory takes to be ready, and an allocation from a pool that has it, as one JSON
 /// object.
 ///
-///     pool_bench [DEVICE] [MIB]    DEVICE: cuda:0, null or none; by default CUDA if there is one
+///     pool_bench [DEVICE] [MIB] [ROUNDS]    DEVICE: cuda:0, null or none; by default CUDA if there
+///                                           is one
+///
+/// Pool and peer take turns, after one run of each that does not count: the first touch of a virtual
+/// machine's memory is far slower than any later one. The figures are medians; every round is there
+/// too.
 ///
 /// The peer is the driver's own allocator, cuMemHostAlloc, where there is a driver; without one,
 /// memory that a single thread touches page by page, which is what that allocator does at best.
@@ -20,6 +25,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -28,6 +34,24 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start)
 { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values)
+{
+  std::ranges::sort(values);
+  auto const middle = values.size() / 2;
+  return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::string as_json(std::vector<double> const& seconds)
+{
+  std::string text;
+  for (auto const value : seconds) {
+    char number[32];
+    (void)std::snprintf(number, sizeof number, "%s%.4f", text.empty() ? "" : ", ", value);
+    text += number;
+  }
+  return "[" + text + "]";
+}
 
 void check(dp_status status)
 {
@@ -135,8 +159,7 @@ AllocationCost time_allocations(dp_device* device, std::uint64_t nbytes)
   check(dp_pool_get_stats(pool, &stats));
   for (auto* const buffer : held) { dp_buffer_release(buffer); }
   dp_pool_release(pool);
-  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-  return {times[times.size() / 2],
+  return {median(std::move(times)),
           static_cast<double>(stats.allocated - stats.requested) /
             static_cast<double>(stats.live_buffers)};
 }
@@ -154,20 +177,25 @@ void run(int count, char** arguments)
   auto const mib    = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : on_gpu ? 8192U : 512U;
   auto const nbytes = std::uint64_t{mib} << 20U;
 
-  // The first touch of a virtual machine's memory is far slower than any later one.
-  (void)time_touching(nbytes);
+  auto const rounds = count > 3 ? std::strtoull(arguments[3], nullptr, 10) : 5U;
+  if (rounds == 0) { throw std::runtime_error{"there must be at least one round"}; }
+
+  auto const time_peer = [&] { return on_gpu ? time_driver(nbytes) : time_touching(nbytes); };
+  (void)time_pool(device, nbytes);
+  (void)time_peer();
   std::vector<double> ours;
   std::vector<double> peers;
-  for (int round = 0; round < 3; ++round) {
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     ours.push_back(time_pool(device, nbytes));
-    peers.push_back(on_gpu ? time_driver(nbytes) : time_touching(nbytes));
+    peers.push_back(time_peer());
   }
-  auto const pool_seconds = *std::ranges::min_element(ours);
-  auto const peer_seconds = *std::ranges::min_element(peers);
+  auto const pool_seconds = median(ours);
+  auto const peer_seconds = median(peers);
   auto const cost         = time_allocations(device, nbytes);
   std::printf(
     "{\"benchmark\": \"pinned_pool\", \"device\": \"%s\", \"bytes\": %llu, "
     "\"pool_seconds\": %.4f, \"peer\": \"%s\", \"peer_seconds\": %.4f, \"peer_over_pool\": %.2f, "
+    "\"pool_rounds\": %s, \"peer_rounds\": %s, "
     "\"allocate_and_release_ns\": %.0f, \"waste_bytes_per_allocation\": %.0f}\n",
     name.c_str(),
     static_cast<unsigned long long>(nbytes),
@@ -175,6 +203,8 @@ void run(int count, char** arguments)
     on_gpu ? "cuMemHostAlloc" : "one thread touching 4 KiB pages",
     peer_seconds,
     peer_seconds / pool_seconds,
+    as_json(ours).c_str(),
+    as_json(peers).c_str(),
     cost.nanoseconds,
     cost.waste_bytes);
   dp_device_release(device);
