@@ -2,6 +2,7 @@
 #include "buffer.hpp"
 
 #include "arguments.hpp"
+#include "buffer_method.hpp"
 #include "errors.hpp"
 
 #include <pybind11/stl.h>
@@ -173,14 +174,15 @@ std::optional<Operand> native_operand(py::handle object, Access access)
 
 void bind_buffer(py::module_& module)
 {
-  py::class_<PyBuffer>(
+  py::class_<PyBuffer> cls(
     module,
     "Buffer",
     py::buffer_protocol(),
     "A range of host memory that work may use: of a pool, or registered in place.\n\n"
     "It has the buffer protocol and DLPack, as CPU memory of type uint8, so ``numpy.asarray(buffer)`` and\n"
     "``torch.from_dlpack(buffer)`` are views. The memory goes back when the buffer and every view of it are\n"
-    "gone and the recorded work has ended. Made by :meth:`PinnedPool.allocate` and :func:`register`.")
+    "gone and the recorded work has ended. Made by :meth:`PinnedPool.allocate` and :func:`register`.");
+  cls
     .def_property_readonly(
       "nbytes",
       [](PyBuffer const& self) { return self.info.nbytes; },
@@ -239,6 +241,7 @@ void bind_buffer(py::module_& module)
                   (self.info.is_pinned != 0 ? "pinned" : "not pinned") + ">";
          })
     .def_buffer(&buffer_info_of);
+  def_buffer_method(cls);
 }
 
 void bind_device_view(py::module_& module)

@@ -2,6 +2,7 @@
 #include "device.hpp"
 
 #include "arguments.hpp"
+#include "buffer_method.hpp"
 #include "errors.hpp"
 
 namespace datapath::python {
@@ -124,11 +125,12 @@ void bind_device(py::module_& module)
       return "<Device " + std::string{self.handle.info().name} + ">";
     });
 
-  py::class_<PyDeviceMemory>(module,
-                             "DeviceMemory",
-                             py::buffer_protocol(),
-                             "Memory of a device. That of the null device has the buffer protocol.")
-    .def_readonly("nbytes", &PyDeviceMemory::nbytes)
+  py::class_<PyDeviceMemory> cls(
+    module,
+    "DeviceMemory",
+    py::buffer_protocol(),
+    "Memory of a device. That of the null device has the buffer protocol.");
+  cls.def_readonly("nbytes", &PyDeviceMemory::nbytes)
     .def_readonly("address", &PyDeviceMemory::address)
     .def("__len__", [](PyDeviceMemory const& self) { return self.nbytes; })
     .def_buffer([](PyDeviceMemory& self) {
@@ -138,6 +140,7 @@ void bind_device(py::module_& module)
       return py::buffer_info{reinterpret_cast<std::uint8_t*>(self.address),
                              static_cast<py::ssize_t>(self.nbytes)};
     });
+  def_buffer_method(cls);
 }
 
 }  // namespace datapath::python

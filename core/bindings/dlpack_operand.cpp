@@ -13,7 +13,7 @@ py::object export_capsule(py::handle object, bool on_cuda)
   py::dict arguments;
   // The legacy default stream: the producer orders its work before it, and the transfer starts after it.
   if (on_cuda) { arguments["stream"] = py::int_(1); }
-  py::dict with_version         = arguments.attr("copy")();
+  py::dict with_version       = arguments.attr("copy")();
   with_version["max_version"] = py::make_tuple(1, 0);
   auto const method           = object.attr("__dlpack__");
   try {

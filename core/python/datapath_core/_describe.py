@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from datapath_core import _core, _log
+from datapath_core import _core, _json, _log
 
 __all__ = ["describe"]
 
@@ -25,6 +24,6 @@ def describe(probe_devices: bool = False) -> dict[str, Any]:
         JSON-like. ``version``, ``abi``, ``machine``, ``limits``, a section for each part of the
         library (its backends, devices, memory), and ``settings``.
     """
-    described: dict[str, Any] = json.loads(_core.describe_json(probe_devices))
+    described: dict[str, Any] = _json.loads(_core.describe_json(probe_devices))
     _log.flush()
     return described

@@ -7,17 +7,16 @@ takes them out.
 
 from __future__ import annotations
 
-import logging
-
 from datapath_core import _core
 
 __all__ = ["flush"]
-
-_logger = logging.getLogger("datapath_core")
 
 
 def flush() -> None:
     """Log what the native library has said since the last call."""
     while (message := _core.take_log_message()) is not None:
+        # Imported here, since most programs of an import alone have nothing to say.
+        import logging
+
         level, source, text = message
-        _logger.getChild(source).log(level, "%s", text)
+        logging.getLogger(f"datapath_core.{source}").log(level, "%s", text)

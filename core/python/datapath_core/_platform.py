@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import importlib.machinery
-import platform
+import os
 import re
 import sys
-from pathlib import Path
 
 from datapath_core.errors import UnsupportedError
 
@@ -29,11 +28,13 @@ def check() -> None:
         Outside Linux on x86-64 or aarch64, or if the installed PyTorch is built for ROCm, whose
         device is called ``cuda`` too but is none.
     """
-    system, machine = platform.system(), platform.machine()
+    # The module `platform` would say it too, but costs a good part of the import.
+    names = os.uname() if hasattr(os, "uname") else (sys.platform, "", "", "", "")
+    system, machine = names[0], names[4]
     if system != "Linux" or machine not in ARCHITECTURES:
         raise UnsupportedPlatformError(
-            f"datapath_core runs on Linux with {' or '.join(ARCHITECTURES)}; this is {system} on "
-            f"{machine}"
+            f"datapath_core runs on Linux with {' or '.join(ARCHITECTURES)}; this is "
+            f"{system} {machine}"
         )
     if version := _rocm_version():
         raise UnsupportedPlatformError(
@@ -48,13 +49,11 @@ def _rocm_version() -> str:
     if torch is not None:
         return str(getattr(getattr(torch, "version", None), "hip", None) or "")
     spec = importlib.machinery.PathFinder.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
         return ""
-    for folder in spec.submodule_search_locations:
-        try:
-            text = (Path(folder) / "version.py").read_text(encoding="utf-8")
-        except OSError:
-            continue
-        if found := re.search(r"^hip\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE):
-            return found[1]
-    return ""
+    try:
+        text = spec.loader.get_data(f"{spec.loader.path.rpartition('/')[0]}/version.py").decode()
+    except OSError:
+        return ""
+    found = re.search(r"^hip\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+    return found[1] if found else ""

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from datapath_core import _core, _log
+from datapath_core import _core, _json, _log
 from datapath_core._core import Extent, File
 
 __all__ = ["Engine", "Extent", "File", "Volume"]
@@ -57,7 +56,7 @@ class Engine(_core.Engine):
 
     def describe(self) -> dict[str, Any]:
         """Return the backend in use, why each other one is not, and what it does, JSON-like."""
-        described: dict[str, Any] = json.loads(self.describe_json())
+        described: dict[str, Any] = _json.loads(self.describe_json())
         _log.flush()
         return described
 
@@ -123,7 +122,7 @@ class Volume(_core.Volume):
 
     def describe(self) -> dict[str, Any]:
         """Return drives, files and use as a JSON-like dict."""
-        described: dict[str, Any] = json.loads(self.describe_json())
+        described: dict[str, Any] = _json.loads(self.describe_json())
         _log.flush()
         return described
 

@@ -7,12 +7,11 @@ hold now.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from datapath_core import _core
+from datapath_core import _core, _json
 from datapath_core._core import parse_bytes
 
 __all__ = ["Setting", "get", "override", "parse_bytes", "reset", "set", "source", "table"]
@@ -67,7 +66,7 @@ def table() -> list[Setting]:
             help=row["help"],
             error=row.get("error", ""),
         )
-        for row in json.loads(_core.settings_json())
+        for row in _json.loads(_core.settings_json())
     ]
 
 
@@ -132,7 +131,7 @@ def override(name: str, value: Value) -> Iterator[None]:
 
 def _kinds() -> dict[str, str]:
     if not _KINDS:
-        _KINDS.update({row["name"]: row["kind"] for row in json.loads(_core.settings_json())})
+        _KINDS.update({row["name"]: row["kind"] for row in _json.loads(_core.settings_json())})
     return _KINDS
 
 

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
 from typing import Any
 
-from datapath_core import _core, _log
+from datapath_core import _core, _json, _log
 from datapath_core._core import Ticket
 from datapath_core._device import DeviceLike, open_device
 from datapath_core.errors import UnsupportedError
@@ -85,7 +84,7 @@ class Scheduler(_core.Scheduler):
 
     def describe(self) -> dict[str, Any]:
         """Return the lanes, staging memory and device as a JSON-like dict."""
-        described: dict[str, Any] = json.loads(self.describe_json())
+        described: dict[str, Any] = _json.loads(self.describe_json())
         _log.flush()
         return described
 
