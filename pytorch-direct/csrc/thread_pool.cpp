@@ -70,8 +70,12 @@ class Pool {
   {
     std::unique_lock lock{mutex_};
     for (;;) {
-      wake_.wait(lock, [this] { return joinable() != nullptr; });
-      auto const job = joinable();
+      // Found once: between two looks the last chunk may be taken, which needs no lock.
+      std::shared_ptr<Job> job;
+      wake_.wait(lock, [&] {
+        job = joinable();
+        return job != nullptr;
+      });
       --job->places;
       ++job->running;
       lock.unlock();

@@ -181,6 +181,20 @@ def test_result_does_not_depend_on_threads():
     assert all(torch.equal(result, table[ids]) for result in results)
 
 
+def test_many_small_batches_on_more_threads_than_chunks():
+    # Threads that come too late for a chunk are the rule here.
+    table, ids = torch.randn(100, 16), torch.randint(0, 100, (6000,))
+    out = torch.empty(6000, 16)
+    before = torch.get_num_threads()
+    torch.set_num_threads(8)
+    try:
+        for _ in range(10_000):
+            gather(table, ids, out=out)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(out, table[ids])
+
+
 def test_offsets_beyond_four_gigabytes():
     # Never touched but for a few rows, so that it costs no memory.
     table = torch.empty(5 << 30, dtype=torch.uint8).view(-1, 4096)
