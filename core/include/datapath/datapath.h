@@ -43,18 +43,18 @@ extern "C" {
 
 typedef int32_t dp_status;
 enum {
-  DP_OK = 0,
-  DP_PENDING = 1,          /**< Not an error: the work is still in flight. */
-  DP_TIMEOUT = 2,          /**< Not an error: the wait ended first; the work goes on. */
-  DP_ERR_INVALID = -1,     /**< An argument is out of its domain (Python: ValueError). */
-  DP_ERR_IO = -2,          /**< A system call failed; see `os_errno`, `path`, `offset`. */
-  DP_ERR_NO_SPACE = -3,    /**< A drive, a volume or a quota is full. */
-  DP_ERR_BUDGET = -4,      /**< A memory budget would be exceeded, or memory is out. */
+  DP_OK              = 0,
+  DP_PENDING         = 1,  /**< Not an error: the work is still in flight. */
+  DP_TIMEOUT         = 2,  /**< Not an error: the wait ended first; the work goes on. */
+  DP_ERR_INVALID     = -1, /**< An argument is out of its domain (Python: ValueError). */
+  DP_ERR_IO          = -2, /**< A system call failed; see `os_errno`, `path`, `offset`. */
+  DP_ERR_NO_SPACE    = -3, /**< A drive, a volume or a quota is full. */
+  DP_ERR_BUDGET      = -4, /**< A memory budget would be exceeded, or memory is out. */
   DP_ERR_UNSUPPORTED = -5, /**< Cannot be served on this machine in this state. */
-  DP_ERR_CUDA = -6,        /**< A CUDA driver call failed; see `cuda_result`. */
-  DP_ERR_CLOSED = -7,      /**< The object was closed (Python: ValueError, as for files). */
-  DP_ERR_FORKED = -8,      /**< The handle was made before a fork (Python: UnsupportedError). */
-  DP_ERR_INTERNAL = -9     /**< A broken invariant: please report it. */
+  DP_ERR_CUDA        = -6, /**< A CUDA driver call failed; see `cuda_result`. */
+  DP_ERR_CLOSED      = -7, /**< The object was closed (Python: ValueError, as for files). */
+  DP_ERR_FORKED      = -8, /**< The handle was made before a fork (Python: UnsupportedError). */
+  DP_ERR_INTERNAL    = -9  /**< A broken invariant: please report it. */
 };
 
 typedef struct dp_error_info {
@@ -83,7 +83,8 @@ DP_API void dp_string_free(char* text);
 DP_API dp_status dp_setting_get(const char* name, char** value, char** source);
 /** Set for this process ("argument"); NULL goes back to environment, file, default. Validated. */
 DP_API dp_status dp_setting_set(const char* name, const char* value);
-/** All settings as a JSON array of {name, environment, value, source, default, help}. */
+/** All settings as a JSON array of {name, kind, environment, value, source, default, domain, help}; where a
+ *  given value is wrong, value is null, source "error" and a field "error" says why. */
 DP_API dp_status dp_settings_json(char** json);
 /** Everything about the machine and the library as JSON: devices, backends with state and reason,
  *  memory limits, live objects. Opens no device unless `probe_devices`. */
@@ -154,12 +155,15 @@ DP_API dp_status dp_pointer_device(const void* pointer, int32_t* ordinal);
 
 typedef struct dp_pool_options {
   uint32_t size;
-  int32_t huge_pages;    /**< 0 setting's default, 1 on, -1 off. */
-  int32_t numa_node;     /**< Node + 1; 0 means the device's node, else no binding. */
-  int32_t lock;          /**< Without CUDA: 1 mlock, 0 setting's default, -1 not. */
-  uint64_t budget;       /**< Ceiling of backed bytes, at most 16 TiB; 0: what the cgroup and the machine leave. */
-  uint64_t piece_bytes;  /**< What the pool grows by, unless more is asked for; 0 means the setting's. */
-  dp_device* device;     /**< NULL: CUDA if the driver is usable, else plain memory. "null" counts as pinned. */
+  int32_t huge_pages; /**< 0 setting's default, 1 on, -1 off. */
+  int32_t numa_node;  /**< Node + 1; 0 means the device's node, else no binding. */
+  int32_t lock;       /**< Without CUDA: 1 mlock, 0 setting's default, -1 not. */
+  /** Ceiling of backed bytes, at most 16 TiB; 0: what the cgroup and the machine leave. */
+  uint64_t budget;
+  /** What the pool grows by, unless more is asked for; 0 means the setting's. */
+  uint64_t piece_bytes;
+  /** NULL: CUDA if the driver is usable, else plain memory. "null" counts as pinned. */
+  dp_device* device;
 } dp_pool_options;
 
 DP_API dp_status dp_pool_create(const dp_pool_options*, dp_pool** out);
@@ -181,24 +185,25 @@ typedef struct dp_pool_stats {
   uint32_t size;
   int32_t is_pinned;
   uint64_t budget;
-  uint64_t backed;         /**< Bytes backed by memory now. */
-  uint64_t pinned;         /**< Of these, registered with the device or locked. */
-  uint64_t allocated;      /**< Bytes of live buffers, rounded to their 4 KiB grain. */
-  uint64_t requested;      /**< Bytes of live buffers as asked for. */
-  uint64_t pending;        /**< Released bytes that wait for events of work that used them. */
+  uint64_t backed;    /**< Bytes backed by memory now. */
+  uint64_t pinned;    /**< Of these, registered with the device or locked. */
+  uint64_t allocated; /**< Bytes of live buffers, rounded to their 4 KiB grain. */
+  uint64_t requested; /**< Bytes of live buffers as asked for. */
+  uint64_t pending;   /**< Released bytes that wait for events of work that used them. */
   uint64_t peak_allocated;
-  uint64_t allocations;    /**< Calls that succeeded, ever. */
+  uint64_t allocations; /**< Calls that succeeded, ever. */
   uint64_t live_buffers;
-  uint64_t pieces;         /**< Ranges that are backed and registered, each as one. */
+  uint64_t pieces; /**< Ranges that are backed and registered, each as one. */
 } dp_pool_stats;
 DP_API dp_status dp_pool_get_stats(dp_pool*, dp_pool_stats* out);
 
 typedef struct dp_register_options {
   uint32_t size;
-  int32_t read_only;  /**< The memory is mapped read-only. */
-  int32_t required;   /**< 1: fail where it cannot be pinned; 0: fall back to plain memory and say why. */
+  int32_t read_only; /**< The memory is mapped read-only. */
+  /** 1: fail where it cannot be pinned; 0: fall back to plain memory and say why. */
+  int32_t required;
   uint32_t reserved;
-  dp_device* device;  /**< As in dp_pool_options. */
+  dp_device* device; /**< As in dp_pool_options. */
 } dp_register_options;
 
 /** Pin memory that the caller has, in place: exactly these bytes, as one range where none of them is
@@ -206,8 +211,8 @@ typedef struct dp_register_options {
  *  another library registered are used and never unregistered. A single CUDA copy that starts in one
  *  range and runs into the next fails; transfers of a scheduler are cut there. The owner is
  *  released when the last reference is gone and the recorded work has ended. */
-DP_API dp_status dp_register(void* pointer, uint64_t nbytes, const dp_register_options*, dp_owner owner,
-                             dp_buffer** out);
+DP_API dp_status dp_register(
+  void* pointer, uint64_t nbytes, const dp_register_options*, dp_owner owner, dp_buffer** out);
 
 typedef struct dp_buffer_info {
   uint32_t size;
@@ -215,9 +220,11 @@ typedef struct dp_buffer_info {
   int32_t is_registered;  /**< 1: memory of the caller (dp_register), 0: of a pool. */
   int32_t device_ordinal; /**< CUDA ordinal of `device_pointer`; -1 without. */
   void* pointer;
-  uint64_t device_pointer; /**< The same bytes as the device addresses them; 0 without a device. */
+  /** The same bytes as the device addresses them; 0 without a device. */
+  uint64_t device_pointer;
   uint64_t nbytes;
-  const char* reason;      /**< Why it is not pinned; NULL if it is. Lives as long as the buffer. */
+  /** Why it is not pinned; NULL if it is. Lives as long as the buffer. */
+  const char* reason;
 } dp_buffer_info;
 DP_API dp_status dp_buffer_get_info(dp_buffer*, dp_buffer_info* out);
 DP_API void dp_buffer_retain(dp_buffer*);
@@ -239,18 +246,19 @@ DP_API dp_status dp_ticket_result(dp_ticket*, uint64_t timeout, uint64_t* nbytes
  *  `deferred`: never waits on the host: the stream waits for a flag in pinned memory; after an error the
  *  destination is poisoned (0xFF) and the caller must test the ticket before results leave. An error that
  *  is known by now is returned; tickets of plain I/O are DP_ERR_UNSUPPORTED, unless they have ended. */
-DP_API dp_status dp_ticket_wait_stream(dp_ticket*, dp_device*, dp_stream stream, int32_t deferred,
-                                       uint64_t timeout);
+DP_API dp_status
+dp_ticket_wait_stream(dp_ticket*, dp_device*, dp_stream stream, int32_t deferred, uint64_t timeout);
 
 /* ------------------------------------------------------------------ I/O */
 
 typedef struct dp_engine_options {
   uint32_t size;
-  uint32_t depth;        /**< Requests in flight a ring or pool; 0 means the setting's. */
-  uint32_t threads;      /**< Rings or workers; 0 means the setting's. */
-  int32_t direct;        /**< O_DIRECT: 0 setting's default (auto), 1 required, -1 never. */
-  const char* backend;   /**< "auto", "uring", "threads", "cufile"; NULL means the setting's. */
-  const char* faults;    /**< Fault plan for tests, see docs/core/faults; NULL: setting io.faults. */
+  uint32_t depth;      /**< Requests in flight a ring or pool; 0 means the setting's. */
+  uint32_t threads;    /**< Rings or workers; 0 means the setting's. */
+  int32_t direct;      /**< O_DIRECT: 0 setting's default (auto), 1 required, -1 never. */
+  const char* backend; /**< "auto", "uring", "threads", "cufile"; NULL means the setting's. */
+  /** Fault plan for tests, see docs/core/faults; NULL: setting io.faults. */
+  const char* faults;
   uint64_t max_inflight_bytes; /**< 0 means the setting's. */
 } dp_engine_options;
 
@@ -280,20 +288,24 @@ typedef struct dp_io_request {
 /** One ticket for the batch: bytes moved in all, or the first error. A read past the end of a file is
  *  short and leaves the bytes behind it untouched. `owner` is released when no request can touch the
  *  memory any more; on a lost completion, never. The requests are copied. */
-DP_API dp_status dp_file_read(dp_file*, const dp_io_request*, size_t count, dp_owner owner, dp_ticket** out);
-DP_API dp_status dp_file_write(dp_file*, const dp_io_request*, size_t count, dp_owner owner, dp_ticket** out);
+DP_API dp_status
+dp_file_read(dp_file*, const dp_io_request*, size_t count, dp_owner owner, dp_ticket** out);
+DP_API dp_status
+dp_file_write(dp_file*, const dp_io_request*, size_t count, dp_owner owner, dp_ticket** out);
 
 typedef struct dp_volume_options {
   uint32_t size;
-  int32_t keep_files;      /**< 0: files are unlinked at once; 1: they stay until close. */
-  uint64_t capacity;       /**< Ceiling in bytes over all directories. */
-  uint64_t segment_bytes;  /**< Growth of a file; 0 means the setting's. */
-  uint64_t stripe_bytes;   /**< Unit of striping over directories; 0 means the setting's. */
-  uint64_t reserve_bytes;  /**< Free bytes left alone on each drive; 0 means the setting's. */
-  dp_engine* engine;       /**< NULL: one of its own. */
+  int32_t keep_files;     /**< 0: files are unlinked at once; 1: they stay until close. */
+  uint64_t capacity;      /**< Ceiling in bytes over all directories. */
+  uint64_t segment_bytes; /**< Growth of a file; 0 means the setting's. */
+  uint64_t stripe_bytes;  /**< Unit of striping over directories; 0 means the setting's. */
+  uint64_t reserve_bytes; /**< Free bytes left alone on each drive; 0 means the setting's. */
+  dp_engine* engine;      /**< NULL: one of its own. */
 } dp_volume_options;
 
-DP_API dp_status dp_volume_create(const char* const* directories, size_t count, const dp_volume_options*,
+DP_API dp_status dp_volume_create(const char* const* directories,
+                                  size_t count,
+                                  const dp_volume_options*,
                                   dp_volume** out);
 DP_API void dp_volume_retain(dp_volume*);
 DP_API void dp_volume_release(dp_volume*);
@@ -319,17 +331,19 @@ DP_API void dp_extent_retain(dp_extent*);
 DP_API dp_status dp_extent_free(dp_extent*);
 DP_API dp_status dp_extent_size(dp_extent*, uint64_t* nbytes);
 /** As for files, but a request past the extent's end is DP_ERR_INVALID and a short transfer an error. */
-DP_API dp_status dp_extent_read(dp_extent*, const dp_io_request*, size_t count, dp_owner, dp_ticket** out);
-DP_API dp_status dp_extent_write(dp_extent*, const dp_io_request*, size_t count, dp_owner, dp_ticket** out);
+DP_API dp_status
+dp_extent_read(dp_extent*, const dp_io_request*, size_t count, dp_owner, dp_ticket** out);
+DP_API dp_status
+dp_extent_write(dp_extent*, const dp_io_request*, size_t count, dp_owner, dp_ticket** out);
 
 /* ------------------------------------------------------------------ scheduler */
 
 typedef struct dp_scheduler_options {
   uint32_t size;
-  uint32_t chunks;        /**< Staging chunks of a multi-hop transfer; 0 means the setting's. */
-  uint64_t chunk_bytes;   /**< 0 means the setting's. */
-  uint64_t credits;       /**< Bytes in flight a lane; 0 means the setting's. */
-  dp_pool* pool;          /**< Staging memory; NULL: one of its own. */
+  uint32_t chunks;      /**< Staging chunks of a multi-hop transfer; 0 means the setting's. */
+  uint64_t chunk_bytes; /**< 0 means the setting's. */
+  uint64_t credits;     /**< Bytes in flight a lane; 0 means the setting's. */
+  dp_pool* pool;        /**< Staging memory; NULL: one of its own. */
 } dp_scheduler_options;
 
 DP_API dp_status dp_scheduler_create(dp_device*, const dp_scheduler_options*, dp_scheduler** out);
@@ -343,41 +357,53 @@ typedef enum dp_place_kind { DP_HOST = 1, DP_DEVICE = 2, DP_FILE = 3, DP_EXTENT 
 typedef struct dp_place {
   int32_t kind;
   uint32_t reserved;
-  uint64_t address; /**< DP_HOST, DP_DEVICE. */
-  dp_file* file;    /**< DP_FILE. */
+  uint64_t address;  /**< DP_HOST, DP_DEVICE. */
+  dp_file* file;     /**< DP_FILE. */
   dp_extent* extent; /**< DP_EXTENT. */
-  uint64_t offset;  /**< In the file or extent; 0 for memory. */
+  uint64_t offset;   /**< In the file or extent; 0 for memory. */
 } dp_place;
 
 typedef struct dp_transfer_options {
   uint32_t size;
-  int32_t priority;  /**< Higher first; 0 by default. */
-  uint64_t deadline; /**< CLOCK_MONOTONIC; earlier first within a priority; 0: none, after those. */
+  int32_t priority; /**< Higher first; 0 by default. */
+  /** CLOCK_MONOTONIC; earlier first within a priority; 0: none, after those. */
+  uint64_t deadline;
   const dp_stream* after_streams; /**< The transfer starts after the work now on these. */
   size_t after_stream_count;
-  dp_ticket* const* after_tickets; /**< And after these, if they end well; else it fails with their error. */
+  /** And after these, if they end well; else it fails with their error. */
+  dp_ticket* const* after_tickets;
   size_t after_ticket_count;
-  dp_owner owner;    /**< Released when the transfer touches neither end any more. */
+  dp_owner owner; /**< Released when the transfer touches neither end any more. */
 } dp_transfer_options;
 
 /** Move `nbytes` from `source` to `destination`. Returns at once: queued by lane. A stream that records a
  *  graph is refused (DP_ERR_UNSUPPORTED). */
-DP_API dp_status dp_transfer(dp_scheduler*, const dp_place* destination, const dp_place* source, uint64_t nbytes,
-                             const dp_transfer_options*, dp_ticket** out);
+DP_API dp_status dp_transfer(dp_scheduler*,
+                             const dp_place* destination,
+                             const dp_place* source,
+                             uint64_t nbytes,
+                             const dp_transfer_options*,
+                             dp_ticket** out);
 
-typedef enum dp_lane { DP_LANE_H2D = 0, DP_LANE_D2H = 1, DP_LANE_READ = 2, DP_LANE_WRITE = 3, DP_LANE_KERNEL = 4 } dp_lane;
+typedef enum dp_lane {
+  DP_LANE_H2D    = 0,
+  DP_LANE_D2H    = 1,
+  DP_LANE_READ   = 2,
+  DP_LANE_WRITE  = 3,
+  DP_LANE_KERNEL = 4
+} dp_lane;
 /** The lane's own stream (H2D, D2H and KERNEL lanes), for kernels and for torch as an external stream. */
 DP_API dp_status dp_scheduler_stream(dp_scheduler*, int32_t lane, dp_stream* out);
 
 typedef struct dp_lane_stats {
   uint32_t size;
   uint32_t reserved;
-  uint64_t queued;      /**< Transfers waiting. */
+  uint64_t queued; /**< Transfers waiting. */
   uint64_t inflight_bytes;
-  uint64_t bytes;       /**< Ever moved. */
-  uint64_t transfers;   /**< Ever ended. */
-  uint64_t late;        /**< Ended after their deadline. */
-  uint64_t busy;        /**< Nanoseconds with work in flight. */
+  uint64_t bytes;     /**< Ever moved. */
+  uint64_t transfers; /**< Ever ended. */
+  uint64_t late;      /**< Ended after their deadline. */
+  uint64_t busy;      /**< Nanoseconds with work in flight. */
 } dp_lane_stats;
 DP_API dp_status dp_scheduler_lane_stats(dp_scheduler*, int32_t lane, dp_lane_stats* out);
 

@@ -13,9 +13,7 @@ thread_local ErrorInfo last_error_of_thread{DP_OK, "no error", {}, -1, 0, 0};
 }
 
 void fail(dp_status status, std::string message)
-{
-  throw Error{ErrorInfo{status, std::move(message), {}, -1, 0, 0}};
-}
+{ throw Error{ErrorInfo{status, std::move(message), {}, -1, 0, 0}}; }
 
 ErrorInfo system_error(int os_errno,
                        std::string_view what,
@@ -42,9 +40,7 @@ void fail_system(int os_errno,
                  std::string_view path,
                  std::int64_t offset,
                  std::string_view remedy)
-{
-  throw Error{system_error(os_errno, what, path, offset, remedy)};
-}
+{ throw Error{system_error(os_errno, what, path, offset, remedy)}; }
 
 std::string_view errno_name(int os_errno) noexcept
 {
@@ -58,7 +54,8 @@ dp_status set_last_error(ErrorInfo info) noexcept
   return last_error_of_thread.status;
 }
 
-ErrorInfo const& last_error() noexcept { return last_error_of_thread; }
+ErrorInfo const& last_error() noexcept
+{ return last_error_of_thread; }
 
 ErrorInfo current_error() noexcept
 {

@@ -39,13 +39,13 @@ class Error : public std::exception {
 /// "what: path at offset: strerror (ENAME)"; `remedy` is appended where one is known.
 [[nodiscard]] ErrorInfo system_error(int os_errno,
                                      std::string_view what,
-                                     std::string_view path = {},
-                                     std::int64_t offset   = -1,
+                                     std::string_view path   = {},
+                                     std::int64_t offset     = -1,
                                      std::string_view remedy = {});
 [[noreturn]] void fail_system(int os_errno,
                               std::string_view what,
-                              std::string_view path = {},
-                              std::int64_t offset   = -1,
+                              std::string_view path   = {},
+                              std::int64_t offset     = -1,
                               std::string_view remedy = {});
 
 /// Throws DP_ERR_INVALID unless the caller's argument is in its domain.

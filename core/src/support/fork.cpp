@@ -29,10 +29,11 @@ std::uint32_t fork_generation() noexcept
 void ForkGuard::check(char const* what) const
 {
   if (inherited()) {
-    fail(DP_ERR_FORKED,
-         std::string{what} +
-           " was made before a fork and its threads and queues are in the parent; make a new one in "
-           "the child, or start workers with the 'spawn' method");
+    fail(
+      DP_ERR_FORKED,
+      std::string{what} +
+        " was made before a fork and its threads and queues are in the parent; make a new one in "
+        "the child, or start workers with the 'spawn' method");
   }
 }
 

@@ -50,9 +50,7 @@ JsonWriter& JsonWriter::end()
 }
 
 JsonWriter& JsonWriter::field(std::string_view key, std::string_view value)
-{
-  return raw(key, json_quote(value));
-}
+{ return raw(key, json_quote(value)); }
 
 JsonWriter& JsonWriter::field(std::string_view key, double value)
 {
@@ -69,6 +67,7 @@ JsonWriter& JsonWriter::raw(std::string_view key, std::string_view json)
   return *this;
 }
 
-std::string JsonWriter::take() { return std::move(text_); }
+std::string JsonWriter::take()
+{ return std::move(text_); }
 
 }  // namespace datapath

@@ -17,7 +17,8 @@ class JsonWriter {
   JsonWriter& end();
 
   JsonWriter& field(std::string_view key, std::string_view value);
-  JsonWriter& field(std::string_view key, char const* value) { return field(key, std::string_view{value}); }
+  JsonWriter& field(std::string_view key, char const* value)
+  { return field(key, std::string_view{value}); }
   template <std::integral T>
   JsonWriter& field(std::string_view key, T value)
   {

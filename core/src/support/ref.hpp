@@ -72,8 +72,7 @@ class Ref {
   template <class U>
     requires std::is_convertible_v<U*, T*>
   Ref(Ref<U> other) noexcept : object_{other.leak()}  // NOLINT(google-explicit-constructor)
-  {
-  }
+  {}
   Ref& operator=(Ref other) noexcept
   {
     std::swap(object_, other.object_);
@@ -98,8 +97,6 @@ class Ref {
 
 template <class T, class... Arguments>
 [[nodiscard]] Ref<T> make_ref(Arguments&&... arguments)
-{
-  return Ref<T>::adopt(new T(std::forward<Arguments>(arguments)...));
-}
+{ return Ref<T>::adopt(new T(std::forward<Arguments>(arguments)...)); }
 
 }  // namespace datapath

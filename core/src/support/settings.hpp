@@ -32,7 +32,8 @@ struct SettingValue {
 [[nodiscard]] SettingValue setting(std::string_view name);
 void set_setting(std::string_view name, char const* value);
 
-[[nodiscard]] std::uint64_t setting_bytes(std::string_view name);  ///< "8GiB", "1 MiB" or plain digits.
+[[nodiscard]] std::uint64_t setting_bytes(
+  std::string_view name);  ///< "8GiB", "1 MiB" or plain digits.
 [[nodiscard]] std::int64_t setting_integer(std::string_view name);
 [[nodiscard]] std::uint64_t setting_nanoseconds(std::string_view name);
 [[nodiscard]] bool setting_flag(std::string_view name);

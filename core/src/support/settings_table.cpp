@@ -9,7 +9,7 @@ std::vector<SettingRow> const& settings_table()
 {
   using enum SettingKind;
   // Leaked on purpose, here and in every table like it: threads may ask while the process ends.
-  static auto const& rows = *new std::vector<SettingRow> const{
+  static auto const& rows = *new std::vector<SettingRow> const {
     {"io.backend",
      choice,
      "auto",

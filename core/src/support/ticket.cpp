@@ -19,7 +19,8 @@ bool wait_until(std::condition_variable& changed,
     changed.wait(lock, predicate);
     return true;
   }
-  return changed.wait_for(lock, std::chrono::nanoseconds{static_cast<std::int64_t>(timeout)}, predicate);
+  return changed.wait_for(
+    lock, std::chrono::nanoseconds{static_cast<std::int64_t>(timeout)}, predicate);
 }
 
 }  // namespace
@@ -36,9 +37,11 @@ void Ticket::enter_device(Device* device, std::uint64_t event)
   changed_.notify_all();
 }
 
-void Ticket::complete(std::uint64_t nbytes) { end(std::nullopt, nbytes); }
+void Ticket::complete(std::uint64_t nbytes)
+{ end(std::nullopt, nbytes); }
 
-void Ticket::fail(ErrorInfo error) { end(std::move(error), 0); }
+void Ticket::fail(ErrorInfo error)
+{ end(std::move(error), 0); }
 
 void Ticket::end(std::optional<ErrorInfo> error, std::uint64_t nbytes)
 {
@@ -54,9 +57,7 @@ void Ticket::end(std::optional<ErrorInfo> error, std::uint64_t nbytes)
     // Notified under the lock: the waiter may hold the last reference and destroy this at once.
     changed_.notify_all();
   }
-  for (auto const& continuation : continuations) {
-    continuation(*this);
-  }
+  for (auto const& continuation : continuations) { continuation(*this); }
 }
 
 dp_status Ticket::state() const
