@@ -17,8 +17,8 @@ struct Random128 {
 };
 
 PD_HOST_DEVICE constexpr Random128 philox(std::uint64_t seed,
-                                std::uint64_t counter_low,
-                                std::uint64_t counter_high)
+                                          std::uint64_t counter_low,
+                                          std::uint64_t counter_high)
 {
   Random128 x{{static_cast<std::uint32_t>(counter_low),
                static_cast<std::uint32_t>(counter_low >> 32),

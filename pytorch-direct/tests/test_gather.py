@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -181,18 +183,24 @@ def test_result_does_not_depend_on_threads():
     assert all(torch.equal(result, table[ids]) for result in results)
 
 
-def test_many_small_batches_on_more_threads_than_chunks():
-    # Threads that come too late for a chunk are the rule here.
-    table, ids = torch.randn(100, 16), torch.randint(0, 100, (6000,))
-    out = torch.empty(6000, 16)
+def test_many_small_batches_from_several_threads():
+    # Workers that come too late for a chunk are the rule here.
+    table, ids = torch.randn(100, 16), torch.randint(0, 100, (4000,))
     before = torch.get_num_threads()
     torch.set_num_threads(8)
-    try:
-        for _ in range(10_000):
+
+    def work(_: int) -> bool:
+        out = torch.empty(4000, 16)
+        for _ in range(1500):
             gather(table, ids, out=out)
+        return torch.equal(out, expected)
+
+    try:
+        expected = table[ids]
+        with ThreadPoolExecutor(4) as callers:
+            assert all(callers.map(work, range(4)))
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(out, table[ids])
 
 
 def test_offsets_beyond_four_gigabytes():
