@@ -39,7 +39,7 @@ def measure(program: Path, place: Path, *, quick: bool) -> list[Row]:
     """Return the rows of one folder; a request of 1 MiB is a ticket of its own."""
     wanted = 256 if quick else 4096
     mib = min(wanted, shutil.disk_usage(place).free // (4 << 20))
-    seconds, rounds = (0.3, 1) if quick else (1.5, 5)
+    seconds, rounds = (0.3, 1) if quick else (1, 3)
     rows = []
     with tempfile.TemporaryDirectory(dir=place) as folder:
         file = Path(folder) / "data"
