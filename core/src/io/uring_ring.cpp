@@ -69,7 +69,7 @@ void UringRing::run(Setup& setup) noexcept
   setup.result.set_value(error);
   if (error != 0) { return; }
   serve();
-  ::io_uring_queue_exit(ring_.get());
+  tear_down_ring(*ring_);
   std::lock_guard const lock{mutex_};
   ended_ = true;
   ended_changed_.notify_all();

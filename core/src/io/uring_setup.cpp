@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <system_error>
@@ -27,6 +28,10 @@ constexpr std::array<std::uint32_t, 4> flag_choices{
   IORING_SETUP_SUBMIT_ALL,
   0};
 
+/// A ring may get the addresses that another thread's ring just gave up. The kernel puts the one after
+/// the other, and this says so to those who only see the program, such as ThreadSanitizer.
+std::atomic<unsigned> rings_given_up{0};
+
 int make_ring(io_uring& ring, std::uint32_t entries)
 {
   int result = -EINVAL;
@@ -36,6 +41,7 @@ int make_ring(io_uring& ring, std::uint32_t entries)
     result           = ::io_uring_queue_init_params(entries, &ring, &parameters);
     if (result != -EINVAL) { break; }
   }
+  (void)rings_given_up.load(std::memory_order_acquire);
   return result;
 }
 
@@ -95,8 +101,14 @@ int set_up_ring(io_uring& ring, std::uint32_t entries, char const*& step)
     step  = "io_uring_ring_dontfork";
     error = ::io_uring_ring_dontfork(&ring);
   }
-  if (error != 0) { ::io_uring_queue_exit(&ring); }
+  if (error != 0) { tear_down_ring(ring); }
   return error;
+}
+
+void tear_down_ring(io_uring& ring) noexcept
+{
+  rings_given_up.fetch_add(1, std::memory_order_release);
+  ::io_uring_queue_exit(&ring);
 }
 
 std::string explain_ring_error(int os_errno, char const* step)

@@ -14,6 +14,9 @@ namespace datapath {
 /// a trial. 0, or a negated errno with what was tried in `step`.
 [[nodiscard]] int set_up_ring(io_uring& ring, std::uint32_t entries, char const*& step);
 
+/// The counterpart, on the same thread.
+void tear_down_ring(io_uring& ring) noexcept;
+
 /// What a failed set-up means on this machine, and the remedy.
 [[nodiscard]] std::string explain_ring_error(int os_errno, char const* step);
 
