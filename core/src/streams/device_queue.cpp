@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/device_queue.hpp"
 
+#include "streams/transfer.hpp"
 #include "support/per_process.hpp"
 
 #include <algorithm>
@@ -67,14 +68,15 @@ DeviceLane::~DeviceLane()
   }
 }
 
-DeviceQueue* DeviceLane::side(std::vector<dp_stream> const& after)
+DeviceQueue* DeviceLane::side(std::vector<dp_stream> const& after, std::uint64_t sequence)
 {
   DeviceQueue* free = nullptr;
   for (auto& queue : queues_) {
     if (queue == queues_.front()) { continue; }
     if (queue->operations.empty()) {
       free = queue.get();
-    } else if (queue->after == after) {
+    } else if (queue->after == after &&
+               queue->operations.back().piece->transfer->order.sequence < sequence) {
       return queue.get();
     }
   }

@@ -38,8 +38,9 @@ class DeviceLane {
   DeviceLane& operator=(DeviceLane const&) = delete;
 
   [[nodiscard]] DeviceQueue& main() noexcept { return *queues_.front(); }
-  /// A side stream where work behind `after` waits already, or a free one; nullptr if there is none.
-  [[nodiscard]] DeviceQueue* side(std::vector<dp_stream> const& after);
+  /// A side stream where earlier work behind `after` waits already, or a free one; nullptr if there
+  /// is none. Never one with later work: what that waits for may wait for this `sequence`'s transfer.
+  [[nodiscard]] DeviceQueue* side(std::vector<dp_stream> const& after, std::uint64_t sequence);
   [[nodiscard]] std::vector<std::unique_ptr<DeviceQueue>>& queues() noexcept { return queues_; }
   [[nodiscard]] bool idle() const noexcept;
 

@@ -115,23 +115,26 @@ bool Mover::poll_gates()
 {
   auto moved = false;
   std::vector<Ref<Transfer>> still_gated;
-  // Streams pass in order: behind a closed gate, those of the same streams are closed too.
-  std::vector<std::vector<dp_stream> const*> closed;
+  // Streams pass in order: behind a closed gate, later ones of the same streams are closed too. An
+  // earlier one that stands behind it for its priority need not be: the stream may wait for just that.
+  std::vector<Transfer const*> closed;
   for (auto& waiter : std::exchange(gated_, {})) {
     auto& state       = waiter->state;
     auto const& after = waiter->request.after_streams;
     if (state.finished) { continue; }
-    auto const known_closed =
-      std::any_of(closed.begin(), closed.end(), [&](auto const* other) { return *other == after; });
+    auto const known_closed = std::any_of(closed.begin(), closed.end(), [&](auto const* other) {
+      return other->order.sequence < waiter->order.sequence &&
+             other->request.after_streams == after;
+    });
     try {
       if (!known_closed && streams_passed(*waiter)) {
         start(*waiter);
         moved = true;
         continue;
       }
-      closed.push_back(&after);
+      closed.push_back(waiter.get());
       if (state.whole && lane(state.hops[0]).fits(waiter->request.nbytes, true) &&
-          device_lane(state.hops[0])->side(after) != nullptr) {
+          device_lane(state.hops[0])->side(after, waiter->order.sequence) != nullptr) {
         start(*waiter);
         moved = true;
         continue;

@@ -68,7 +68,9 @@ bool Mover::make_piece(Lane& lane, Transfer& transfer)
         ? request.nbytes
         : piece_bytes(request.destination, request.source, state.next, state.end, chunk_bytes());
     if (waits) {
-      if (lane.fits(nbytes, true)) { side = device_lane(lane.id())->side(request.after_streams); }
+      if (lane.fits(nbytes, true)) {
+        side = device_lane(lane.id())->side(request.after_streams, transfer.order.sequence);
+      }
       if (side == nullptr) {
         auto const entry = lane.pop();
         park_gated(transfer);

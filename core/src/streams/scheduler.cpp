@@ -85,7 +85,7 @@ Ref<Ticket> Scheduler::transfer(TransferRequest&& request)
         "submit it outside of the capture, or let it follow another stream");
     }
   }
-  auto transfer = make_ref<Transfer>(progress_, std::move(request), progress_->next_sequence());
+  auto transfer = make_ref<Transfer>(progress_, std::move(request));
   auto& events  = transfer->after_events;
   try {
     events.reserve(transfer->request.after_streams.size());
@@ -93,6 +93,8 @@ Ref<Ticket> Scheduler::transfer(TransferRequest&& request)
       events.push_back(device_->acquire_event());
       device_->record(events.back(), stream);
     }
+    // After the records: nothing before them can depend on a transfer with a later number.
+    transfer->order.sequence = progress_->next_sequence();
     progress_->submit(transfer);
   } catch (...) {
     for (auto const event : events) { device_->release_event(event); }

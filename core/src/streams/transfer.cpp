@@ -5,14 +5,11 @@
 
 namespace datapath {
 
-Transfer::Transfer(std::shared_ptr<Progress> owner_progress,
-                   TransferRequest&& asked,
-                   std::uint64_t sequence)
+Transfer::Transfer(std::shared_ptr<Progress> owner_progress, TransferRequest&& asked)
   : request{std::move(asked)}, progress_{std::move(owner_progress)}
 {
   order.priority   = request.priority;
   order.deadline   = request.deadline == 0 ? Order::no_deadline : request.deadline;
-  order.sequence   = sequence;
   state.end        = request.nbytes;
   submitted_notice = {NoticeKind::submitted, this, nullptr};
   tickets_notice   = {NoticeKind::tickets_ended, this, nullptr};

@@ -61,9 +61,8 @@ struct TransferState {
 
 class Transfer final : public Ticket {
  public:
-  Transfer(std::shared_ptr<Progress> owner_progress,
-           TransferRequest&& asked,
-           std::uint64_t sequence);
+  /// `order.sequence` is the caller's to set, once the events are recorded.
+  Transfer(std::shared_ptr<Progress> owner_progress, TransferRequest&& asked);
 
   TransferRequest request;
   Order order;

@@ -133,6 +133,25 @@ TEST_F(SchedulerAfterTest, ATransferBehindAStreamThatWaitsForAnotherTransferDoes
   device->destroy_stream(stream);
 }
 
+TEST_F(SchedulerAfterTest, AnUrgentTransferBehindAStreamThatWaitsForAnEarlierOneDoesNotDeadlock)
+{
+  auto const file   = make_engine()->open(scratch.file("f"), "w");
+  auto const stream = device->create_stream(0);
+  alignas(4) std::uint32_t word{0};
+  device->wait_value32(stream, reinterpret_cast<std::uint64_t>(&word), 1);
+  auto const first = after({stream}, move_bytes(file_place(file), memory.place(), nbytes));
+  wait_stream_deferred(*first, *device, stream);
+  auto request      = move_bytes(file_place(file, nbytes), memory.place(), nbytes);
+  request.priority  = 1;
+  auto const urgent = after({stream}, std::move(request));
+  // Both have reached the scheduler's thread by the time that the stream goes on.
+  EXPECT_FALSE(first->wait(20'000'000));
+  std::atomic_ref{word}.store(1);
+  EXPECT_EQ(result(first), nbytes);
+  EXPECT_EQ(result(urgent), nbytes);
+  device->destroy_stream(stream);
+}
+
 TEST_F(SchedulerAfterTest, AStreamThatRecordsAGraphIsRefusedWithTheRemedy)
 {
   auto const stream = device->create_stream(0);
