@@ -234,7 +234,10 @@ void Mover::issue_io(TransferPiece& piece)
     complete(piece);
     return;
   }
-  piece.io->on_end([&piece](Ticket const&) { piece.progress->inbox().push(piece.ended_notice); });
+  // The reference outlasts the push: after it the thread may end and take the inbox along.
+  piece.io->on_end([&piece, self = progress_.shared_from_this()](Ticket const&) {
+    self->inbox().push(piece.ended_notice);
+  });
 }
 
 void Mover::issue_host(TransferPiece& piece)
