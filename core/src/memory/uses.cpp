@@ -8,6 +8,13 @@
 
 namespace datapath {
 
+namespace {
+
+/// CU_STREAM_PER_THREAD: one number, but another stream on each thread.
+constexpr dp_stream per_thread_stream = 2;
+
+}  // namespace
+
 PendingUses::State PendingUses::poll() noexcept
 {
   if (lost_) { return State::lost; }
@@ -47,7 +54,8 @@ void UseRecorder::record(Device& device, dp_stream stream)
   }
   std::lock_guard const lock{mutex_};
   auto const found = std::ranges::find_if(uses_, [&](PendingUses::Use const& use) {
-    return use.device.get() == &device && use.stream == stream;
+    return use.device.get() == &device && use.stream == stream &&
+           (stream != per_thread_stream || device.query(use.event));
   });
   if (found != uses_.end()) {
     device.record(found->event, stream);

@@ -43,7 +43,8 @@ class PendingUses {
 /// Collects uses while the memory is held; from any thread.
 class UseRecorder {
  public:
-  /// A later record for the same stream takes the place of the earlier one.
+  /// A later record for the same stream takes the place of the earlier one; for the per-thread
+  /// default stream only once the earlier work has passed, since that may be another thread's.
   void record(Device& device, dp_stream stream);
   [[nodiscard]] PendingUses take() noexcept;
 
