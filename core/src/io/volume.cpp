@@ -20,6 +20,9 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit)
 std::uint64_t or_setting(std::uint64_t option, char const* name)
 { return option != 0 ? option : setting_bytes(name); }
 
+/// Larger units of growth and of striping mean the same as this, and must not overflow.
+constexpr std::uint64_t largest_unit = std::uint64_t{1} << 50U;
+
 /// A default that suits a large drive must not make a small one unusable.
 constexpr std::uint64_t default_reserve_share = 20;
 
@@ -64,11 +67,12 @@ Volume::Volume(std::vector<std::string> directories,
          "a volume's capacity is the ceiling of its bytes and at least one grain of " +
            std::to_string(limits.grain) + " bytes; it is " + std::to_string(options.capacity));
   }
-  limits.capacity = options.capacity / limits.grain * limits.grain;
-  limits.segment_bytes =
-    round_up(or_setting(options.segment_bytes, "volume.segment_bytes"), limits.grain);
-  limits.stripe_bytes =
-    round_up(or_setting(options.stripe_bytes, "volume.stripe_bytes"), limits.grain);
+  limits.capacity    = options.capacity / limits.grain * limits.grain;
+  auto const unit_of = [&limits](std::uint64_t option, char const* name) {
+    return round_up(std::min(or_setting(option, name), largest_unit), limits.grain);
+  };
+  limits.segment_bytes = unit_of(options.segment_bytes, "volume.segment_bytes");
+  limits.stripe_bytes  = unit_of(options.stripe_bytes, "volume.stripe_bytes");
   warn_of_directories(drives);
   space_ = std::make_unique<VolumeSpace>(std::move(drives), limits);
 }
