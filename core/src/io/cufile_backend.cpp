@@ -42,7 +42,7 @@ CufileBackend::CufileBackend(BackendOptions const& options)
 
 // The threads call `attempt`, so they end before this part of the object does.
 CufileBackend::~CufileBackend()
-{ (void)stop(); }
+{ join_idle(); }
 
 cuda::Context CufileBackend::context_of(int ordinal)
 {

@@ -33,13 +33,24 @@ ThreadsBackend::ThreadsBackend(BackendOptions const& options)
       ++alive_;
     }
   } catch (...) {
-    (void)ThreadsBackend::stop();
+    join_idle();
     throw;
   }
 }
 
 ThreadsBackend::~ThreadsBackend()
-{ (void)ThreadsBackend::stop(); }
+{ join_idle(); }
+
+void ThreadsBackend::join_idle() noexcept
+{
+  {
+    std::lock_guard const lock{mutex_};
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  for (auto& thread : threads_) { thread.join(); }
+  threads_.clear();
+}
 
 void ThreadsBackend::submit(IoList pieces)
 {
