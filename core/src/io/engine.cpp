@@ -75,7 +75,7 @@ Engine::Engine(EngineOptions options)
              "io.engine",
              "requests fail on purpose, by the fault plan '" + faults + "'");
   }
-  backend_ = make_backend();
+  backend_ = make_backend(reasons_);
 }
 
 Engine::~Engine()
@@ -111,11 +111,9 @@ void Engine::last_reference_gone() const noexcept
   delete this;
 }
 
-std::unique_ptr<Backend> Engine::make_backend()
+std::unique_ptr<Backend> Engine::make_backend(std::vector<std::string>& reasons) const
 {
-  std::vector<std::string> reasons;
   auto backend = choose_backend(requested_, backend_options_, reasons);
-  reasons_     = std::move(reasons);
   if (faults_) { backend = std::make_unique<FaultyBackend>(std::move(backend), faults_); }
   return backend;
 }
@@ -124,7 +122,9 @@ Backend& Engine::backend_for_drive(std::size_t drive)
 {
   if (drive == 0) { return *backend_; }
   std::lock_guard const lock{siblings_mutex_};
-  while (siblings_.size() < drive) { siblings_.push_back(make_backend()); }
+  // The first backend's reasons are those that describe() tells, without a lock.
+  std::vector<std::string> same_reasons;
+  while (siblings_.size() < drive) { siblings_.push_back(make_backend(same_reasons)); }
   return *siblings_[drive - 1];
 }
 

@@ -70,7 +70,7 @@ class Engine : public RefCounted {
   void last_reference_gone() const noexcept override;
 
  private:
-  [[nodiscard]] std::unique_ptr<Backend> make_backend();
+  [[nodiscard]] std::unique_ptr<Backend> make_backend(std::vector<std::string>& reasons) const;
   template <class Body>
   void for_each_backend(Body body);
 
