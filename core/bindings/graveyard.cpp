@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graveyard.hpp"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <thread>
 
@@ -12,6 +14,10 @@ std::atomic<Kept*> buried{nullptr};
 std::atomic<bool> asked{false};
 std::atomic<bool> closed{false};
 std::atomic<int> asking{0};
+
+// A thread that asks at the moment of a fork is not there in the child: nobody would count it out again.
+[[maybe_unused]] int const reset_in_child =
+  ::pthread_atfork(nullptr, nullptr, [] { asking.store(0); });
 
 int drain_when_asked(void* /*unused*/)
 {
