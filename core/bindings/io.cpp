@@ -155,7 +155,10 @@ void bind_engine(py::module_& module)
          "Returns\n-------\nFile\n    It keeps the engine.\n\n"
          "Raises\n------\nIoError\n    With errno and filename, if the file cannot be opened.\n"
          "ValueError\n    For another mode, or if the engine is closed.")
-    .def("describe_json", [](PyEngine const& self) { return self.handle.describe(); })
+    .def(
+      "describe_json",
+      [](PyEngine const& self) { return self.handle.describe(); },
+      py::call_guard<py::gil_scoped_release>())
     .def(
       "close",
       [](PyEngine const& self) { run_interruptibly([engine = self.handle] { engine.close(); }); },
@@ -238,7 +241,11 @@ PyExtent allocate_extent(PyVolume const& volume, py::handle nbytes)
 
 py::dict volume_stats(PyVolume const& volume)
 {
-  auto const known = volume.handle.stats();
+  // Waits while another thread makes the volume's files grow.
+  auto const known = [&] {
+    py::gil_scoped_release const released;
+    return volume.handle.stats();
+  }();
   py::dict result;
   result["drives"]        = known.drives;
   result["capacity"]      = known.capacity;
@@ -276,7 +283,10 @@ void bind_volume(py::module_& module)
       "Returns\n-------\ndict\n"
       "    Bytes: ``capacity``, ``backed`` by files, ``allocated`` by live extents with their grain,\n"
       "    ``requested`` by them, ``bytes_read``, ``bytes_written``; counts ``drives`` and ``extents``.")
-    .def("describe_json", [](PyVolume const& self) { return self.handle.describe(); })
+    .def(
+      "describe_json",
+      [](PyVolume const& self) { return self.handle.describe(); },
+      py::call_guard<py::gil_scoped_release>())
     .def(
       "close",
       [](PyVolume const& self) { run_interruptibly([volume = self.handle] { volume.close(); }); },

@@ -128,7 +128,10 @@ void bind_scheduler(py::module_& module)
       "    For each lane (``h2d``, ``d2h``, ``read``, ``write``, ``kernel``) a dict of ``queued``\n"
       "    transfers, ``inflight_bytes``, ``bytes`` ever moved, ``transfers`` ever ended, ``late`` ones\n"
       "    and ``busy_seconds``.")
-    .def("describe_json", [](PyScheduler const& self) { return self.handle.describe(); })
+    .def(
+      "describe_json",
+      [](PyScheduler const& self) { return self.handle.describe(); },
+      py::call_guard<py::gil_scoped_release>())
     .def(
       "close",
       [](PyScheduler const& self) {
