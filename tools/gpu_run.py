@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the GPU tests or benchmarks, with nothing but Python, pip, pytest and torch on the machine.
 
-``python tools/gpu_run.py tests --out gpu-report [--wheels dist]``
+``python tools/gpu_run.py tests --out gpu-report [--wheels dist] [-- more for pytest]``
 ``python tools/gpu_run.py bench --out docs/benchmarks/results [--wheels dist] [NAME ...]``
 
 With ``--wheels`` the packages are installed from that folder into a fresh one, without network and
@@ -122,8 +122,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--wheels", type=Path, help="folder with the four wheels for this Python")
     parser.add_argument("--quick", action="store_true", help="benchmarks: small sizes")
-    parser.add_argument("rest", nargs="*", help="tests: more for pytest; benchmarks: names")
-    options = parser.parse_args()
+    parser.add_argument("names", nargs="*", help="benchmarks: parts of names; all without")
+    # What follows -- is pytest's own: argparse would take its options for ours.
+    ours, dashes, for_pytest = sys.argv[1:], "--", []
+    if dashes in ours:
+        cut = ours.index(dashes)
+        ours, for_pytest = ours[:cut], ours[cut + 1 :]
+    options = parser.parse_args(ours)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     environment = os.environ.copy()
@@ -137,11 +142,11 @@ def main() -> int:
         if count == 0:
             raise SystemExit("torch sees no NVIDIA GPU here; nothing was run")
         if options.what == "tests":
-            return tests(out, environment, count, options.rest)
+            return tests(out, environment, count, for_pytest)
         runner = Path(__file__).with_name("bench_run.py")
         quick = ["--quick"] if options.quick else []
         command = [sys.executable, str(runner), "--kind", "gpu", "--out", str(out), *quick]
-        command += options.rest
+        command += options.names
         return subprocess.run(command, env=environment, check=False).returncode
 
 
