@@ -189,7 +189,7 @@ def test_a_forked_child_has_none_of_the_memory_and_says_so(child) -> None:
     assert done.stdout.strip() == "0"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, MIB)), max_size=20))
 def test_live_buffers_never_overlap_and_nothing_leaks(steps) -> None:
     with PinnedPool("6MiB", piece_bytes="2MiB") as pool:
