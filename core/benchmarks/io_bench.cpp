@@ -6,6 +6,8 @@
 
 #include <datapath/datapath.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -151,14 +153,30 @@ std::uint64_t library_thread(
   return done;
 }
 
-/// GB/s of `body(thread, end)` on all threads.
-double measure(Work const& work,
-               Run const& run,
-               std::function<std::uint64_t(unsigned, double)> const& body)
+struct Rate {
+  double gb_s;
+  double cpu_us;  ///< Processor time of the process, for each block.
+};
+
+double cpu_seconds()
+{
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  auto const seconds = [](timeval const& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Runs `body(thread, end)` on all threads; it returns the blocks that it moved.
+Rate measure(Work const& work,
+             Run const& run,
+             std::function<std::uint64_t(unsigned, double)> const& body)
 {
   std::vector<std::thread> threads;
   std::vector<std::uint64_t> done(run.threads);
   auto const start = now();
+  auto const cpu   = cpu_seconds();
   for (unsigned i = 0; i < run.threads; ++i) {
     threads.emplace_back([&, i] { done[i] = body(i, start + run.seconds); });
   }
@@ -167,10 +185,13 @@ double measure(Work const& work,
     threads[i].join();
     blocks += done[i];
   }
-  return static_cast<double>(blocks * work.block) / (now() - start) / 1e9;
+  auto const seconds = now() - start;
+  auto const count   = static_cast<double>(blocks);
+  return {count * static_cast<double>(work.block) / seconds / 1e9,
+          (cpu_seconds() - cpu) / count * 1e6};
 }
 
-double measure_library(Work const& work, Run const& run, char const* backend)
+Rate measure_library(Work const& work, Run const& run, char const* backend)
 {
   dp_engine_options options{};
   options.size      = sizeof(options);
@@ -207,10 +228,16 @@ void make_file(Run const& run)
   ::close(file);
 }
 
-double median(std::vector<double> values)
+/// Medians of rate and processor time.
+Rate median(std::vector<Rate> const& rounds)
 {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  auto const middle = [&](double Rate::* member) {
+    std::vector<double> values;
+    for (auto const& each : rounds) { values.push_back(each.*member); }
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  return {middle(&Rate::gb_s), middle(&Rate::cpu_us)};
 }
 
 void report(Work work, Run const& run)
@@ -218,30 +245,37 @@ void report(Work work, Run const& run)
   if (run.depth != 0) { work.depth = run.depth; }
   if (run.batch != 0) { work.batch = run.batch; }
   work.batch = std::min(work.batch, work.depth);
-  std::vector<double> raw;
-  std::vector<double> uring;
-  std::vector<double> threads;
+  std::vector<Rate> raw;
+  std::vector<Rate> uring;
+  std::vector<Rate> threads;
   for (unsigned round = 0; round < run.rounds; ++round) {
     raw.push_back(measure(
       work, run, [&](unsigned thread, double end) { return raw_thread(work, run, thread, end); }));
     uring.push_back(measure_library(work, run, "uring"));
     threads.push_back(measure_library(work, run, "threads"));
   }
+  auto const limit   = median(raw);
+  auto const ring    = median(uring);
+  auto const workers = median(threads);
   std::printf(
     "{\"work\":\"%s\",\"block\":%llu,\"depth\":%u,\"batch\":%u,\"threads\":%u,\"rounds\":%u,"
     "\"direct\":true,\"limit_gb_s\":%.4f,\"uring_gb_s\":%.4f,\"threads_gb_s\":%.4f,"
-    "\"uring_over_limit\":%.3f,\"uring_over_threads\":%.3f}\n",
+    "\"uring_over_limit\":%.3f,\"uring_over_threads\":%.3f,"
+    "\"limit_cpu_us\":%.2f,\"uring_cpu_us\":%.2f,\"threads_cpu_us\":%.2f}\n",
     work.name,
     static_cast<unsigned long long>(work.block),
     work.depth,
     work.batch,
     run.threads,
     run.rounds,
-    median(raw),
-    median(uring),
-    median(threads),
-    median(uring) / median(raw),
-    median(uring) / median(threads));
+    limit.gb_s,
+    ring.gb_s,
+    workers.gb_s,
+    ring.gb_s / limit.gb_s,
+    ring.gb_s / workers.gb_s,
+    limit.cpu_us,
+    ring.cpu_us,
+    workers.cpu_us);
   std::fflush(stdout);
 }
 
