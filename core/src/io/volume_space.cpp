@@ -120,7 +120,7 @@ std::vector<ExtentRun> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t t
       std::stable_sort(usable.begin(), usable.end(), [&](std::size_t a, std::size_t b) {
         return drives_[a]->backend().load() < drives_[b]->backend().load();
       });
-      usable.resize(1);
+      usable.erase(usable.begin() + 1, usable.end());
     }
     auto const shares = deal(total, limits_.stripe_bytes, usable.size());
     bool complete     = true;
