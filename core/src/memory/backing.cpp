@@ -20,7 +20,8 @@ namespace datapath {
 namespace {
 
 constexpr std::uint64_t touch_bytes   = std::uint64_t{32} << 20U;
-constexpr unsigned most_threads       = 16;
+// More do not touch faster: zeroing is bound by memory, and the kernel's locks are contended.
+constexpr unsigned most_threads       = 8;
 constexpr int memory_policy_preferred = 1;  // MPOL_PREFERRED
 
 void* pointer_to(std::uint64_t address)
