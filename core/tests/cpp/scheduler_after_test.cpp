@@ -123,10 +123,12 @@ TEST_F(SchedulerAfterTest, ATransferBehindAStreamThatWaitsForAnotherTransferDoes
   auto const first  = scheduler->transfer(
     move_bytes(memory.place(), file_place(slow->open(scratch.file("f"), "r")), nbytes));
   wait_stream_deferred(*first, *device, stream);
-  DeviceMemory const other{device, nbytes};
+  constexpr std::uint64_t count = 10;
+  DeviceMemory const other{device, count * nbytes};
   std::vector<Ref<Ticket>> behind;
-  for (int index = 0; index < 10; ++index) {
-    behind.push_back(after({stream}, move_bytes(other.place(), host_place(pinned.data()), nbytes)));
+  for (std::uint64_t index = 0; index < count; ++index) {
+    behind.push_back(
+      after({stream}, move_bytes(other.place(index * nbytes), host_place(pinned.data()), nbytes)));
   }
   EXPECT_EQ(result(first), nbytes);
   for (auto const& ticket : behind) { EXPECT_EQ(result(ticket), nbytes); }
