@@ -127,7 +127,9 @@ void Mover::end(Transfer& transfer)
   } else {
     transfer.complete(state.moved);
   }
-  if (state.device_event != 0) { device_->release_event(std::exchange(state.device_event, 0)); }
+  if (auto const event = std::exchange(state.device_event, 0); event != 0) {
+    transfer.when_event_unused([device = device_, event] { device->release_event(event); });
+  }
   progress_.transfer_gone();
 }
 

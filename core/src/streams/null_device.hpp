@@ -13,7 +13,7 @@
 
 namespace datapath {
 
-class NullDevice final : public Device {
+class NullDevice : public Device {
  public:
   NullDevice();
   /// Runs what is queued; a wait for a value that never came gives up, with all that is behind it.

@@ -27,21 +27,52 @@ LaneId Transfer::first_lane() const noexcept
 
 bool Transfer::wait_deferred(Device& device, dp_stream stream)
 {
-  std::lock_guard const lock{mutex_};
-  if (decided_error_) { throw Error{*decided_error_}; }
-  if (decided_) { return false; }
-  flags_.reserve(flags_.size() + 1);
-  flags_.push_back(progress_->flags().wait(device, stream));
+  // No lock is held over the driver's calls: where the stream's queue is full they block until a flag is
+  // set, perhaps this transfer's, and the thread that sets it takes these locks.
+  std::shared_ptr<Progress> progress;
+  {
+    std::lock_guard const lock{mutex_};
+    if (decided_error_) { throw Error{*decided_error_}; }
+    if (decided_) { return false; }
+    progress = progress_;
+  }
+  auto const flag = progress->flags().reserve(device);
+  if (!add_flag(flag)) {
+    progress->flags().give_back(flag);
+    if (auto const failure = error_if_decided()) { throw Error{*failure}; }
+    return false;
+  }
+  progress->flags().wait(flag, stream);
   return true;
+}
+
+bool Transfer::add_flag(DeferredFlag const& flag)
+{
+  std::lock_guard const lock{mutex_};
+  if (decided_) { return false; }
+  flags_.push_back(flag);
+  return true;
+}
+
+std::optional<ErrorInfo> Transfer::error_if_decided() const
+{
+  std::lock_guard const lock{mutex_};
+  return decided_error_;
 }
 
 void Transfer::set_flags_on(Device& device, dp_stream stream)
 {
-  std::lock_guard const lock{mutex_};
-  for (auto& flag : flags_) {
-    if (flag.device.get() != &device) { continue; }
-    device.write_value32(stream, flag.device_address, flag.value);
-    flag.set_by_stream = true;
+  std::vector<DeferredFlag> waited;
+  {
+    std::lock_guard const lock{mutex_};
+    waited = flags_;
+  }
+  for (std::size_t i = 0; i < waited.size(); ++i) {
+    if (waited[i].device.get() != &device) { continue; }
+    device.write_value32(stream, waited[i].device_address, waited[i].value);
+    // Others only add behind these, and `decide` is called by this thread.
+    std::lock_guard const lock{mutex_};
+    flags_[i].set_by_stream = true;
   }
 }
 

@@ -84,6 +84,10 @@ class Transfer final : public Ticket {
   [[nodiscard]] std::vector<DeferredFlag> decide(std::optional<ErrorInfo> const& error);
 
  private:
+  /// False once decided.
+  [[nodiscard]] bool add_flag(DeferredFlag const& flag);
+  [[nodiscard]] std::optional<ErrorInfo> error_if_decided() const;
+
   std::shared_ptr<Progress> progress_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<DeferredFlag> flags_;

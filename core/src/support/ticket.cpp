@@ -94,10 +94,41 @@ std::optional<ErrorInfo> Ticket::error() const
 
 bool Ticket::with_event(std::function<void(Device&, std::uint64_t)> const& body) const
 {
-  std::lock_guard const lock{mutex_};
-  if (phase_ != Phase::device) { return false; }
-  body(*device_, event_);
+  Device* device = nullptr;
+  {
+    std::lock_guard const lock{mutex_};
+    if (phase_ != Phase::device) { return false; }
+    device = device_;
+    ++event_users_;
+  }
+  struct Use {
+    Ticket const& ticket;
+    ~Use() { ticket.event_used(); }
+  } const use{*this};
+  body(*device, event_);
   return true;
+}
+
+void Ticket::event_used() const noexcept
+{
+  std::function<void()> release;
+  {
+    std::lock_guard const lock{mutex_};
+    if (--event_users_ == 0) { release.swap(release_event_); }
+  }
+  if (release) { release(); }
+}
+
+void Ticket::when_event_unused(std::function<void()> release)
+{
+  {
+    std::lock_guard const lock{mutex_};
+    if (event_users_ != 0) {
+      release_event_ = std::move(release);
+      return;
+    }
+  }
+  release();
 }
 
 void Ticket::on_end(std::function<void(Ticket const&)> continuation)

@@ -33,6 +33,8 @@ class Ticket : public RefCounted {
   void enter_device(Device* device, std::uint64_t event);
   void complete(std::uint64_t nbytes);
   void fail(ErrorInfo error);
+  /// After the end: runs `release` at once, or when the last caller of `with_event` is through.
+  void when_event_unused(std::function<void()> release);
 
   // ---- for those who wait
 
@@ -49,6 +51,7 @@ class Ticket : public RefCounted {
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] std::optional<ErrorInfo> error() const;
   /// In the device state, runs `body(device, event)` with the event held valid; false in another state.
+  /// No lock is held meanwhile: the driver may block where a queue is full, and the ticket end.
   bool with_event(std::function<void(Device&, std::uint64_t)> const& body) const;
 
   /// Runs once at the end, on the ending thread with no lock held; at once if it has ended.
@@ -57,6 +60,7 @@ class Ticket : public RefCounted {
  private:
   enum class Phase : std::uint8_t { open, device, ended };
   void end(std::optional<ErrorInfo> error, std::uint64_t nbytes);
+  void event_used() const noexcept;
 
   ForkGuard fork_;
   mutable std::mutex mutex_;
@@ -64,6 +68,8 @@ class Ticket : public RefCounted {
   Phase phase_{Phase::open};
   Device* device_{nullptr};
   std::uint64_t event_{0};
+  mutable std::uint32_t event_users_{0};
+  mutable std::function<void()> release_event_;  ///< Waits for the last user.
   std::uint64_t nbytes_{0};
   std::optional<ErrorInfo> error_;
   std::vector<std::function<void(Ticket const&)>> continuations_;

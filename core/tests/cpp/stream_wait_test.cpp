@@ -203,5 +203,58 @@ TEST_F(StreamWaitTest, FlagsAreUsedAgainOnceTheirStreamHasGoneOn)
   EXPECT_NE(scheduler->describe().find("\"pages\":1"), std::string::npos) << scheduler->describe();
 }
 
+/// Enqueueing a wait blocks, as the driver does where a stream's queue is full.
+class FullQueueDevice : public NullDevice {
+ public:
+  void wait_value32(dp_stream stream, std::uint64_t address, std::uint32_t value) override
+  {
+    entered_.store(true);
+    entered_.notify_all();
+    open_.wait(false);
+    NullDevice::wait_value32(stream, address, value);
+  }
+  void wait_until_entered() const { entered_.wait(false); }
+  void open()
+  {
+    open_.store(true);
+    open_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> entered_{false};
+  std::atomic<bool> open_{false};
+};
+
+TEST(FullQueueTest, ATransferEndsWhileADeferredWaitForItIsHeldUpInTheDriver)
+{
+  constexpr std::uint64_t nbytes = 4096;
+  auto const device              = make_ref<FullQueueDevice>();
+  SchedulerOptions options;
+  options.chunk_bytes  = nbytes;
+  options.chunks       = 2;
+  auto const scheduler = make_ref<Scheduler>(device, options);
+  auto const stream    = device->create_stream(0);
+  auto const start     = make_ref<Ticket>();
+  Bytes const from     = random_bytes(nbytes, 2);
+  DeviceMemory const to{device, nbytes};
+  TransferRequest request;
+  request.destination   = to.place();
+  request.source        = host_place(from.data());
+  request.nbytes        = nbytes;
+  request.after_tickets = {start};
+  auto const ticket     = scheduler->transfer(std::move(request));
+  std::thread waiter{[&] { wait_stream_deferred(*ticket, *device, stream); }};
+  device->wait_until_entered();
+  start->complete(0);
+  EXPECT_TRUE(ticket->wait(30'000'000'000U)) << "the scheduler is held up too";
+  device->open();
+  waiter.join();
+  device->synchronize(stream);
+  EXPECT_EQ(ticket->bytes(), nbytes);
+  EXPECT_EQ(to.bytes(), from);
+  device->destroy_stream(stream);
+  scheduler->close();
+}
+
 }  // namespace
 }  // namespace datapath::testing

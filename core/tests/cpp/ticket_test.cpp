@@ -112,6 +112,25 @@ TEST(TicketTest, DeviceWorkEndsTheHostPartButNotTheTicket)
   EXPECT_EQ(ticket->state(), DP_OK);
 }
 
+TEST(TicketTest, TheTicketEndsWhileSomebodyUsesItsEventAndTheEventIsReleasedAfterwards)
+{
+  auto const ticket = make_ref<Ticket>();
+  ticket->enter_device(reinterpret_cast<Device*>(std::uintptr_t{64}), 3);
+  bool released = false;
+  EXPECT_TRUE(ticket->with_event([&](Device&, std::uint64_t) {
+    // As the scheduler's thread does, while this one is held up in the driver.
+    std::thread{[&] {
+      ticket->complete(1);
+      ticket->when_event_unused([&] { released = true; });
+    }}.join();
+    EXPECT_FALSE(released);
+  }));
+  EXPECT_TRUE(released);
+  released = false;
+  ticket->when_event_unused([&] { released = true; });
+  EXPECT_TRUE(released);
+}
+
 TEST(TicketTest, NullIsRefusedAndReleasingItIsFine)
 {
   EXPECT_EQ(dp_ticket_test(nullptr), DP_ERR_INVALID);
