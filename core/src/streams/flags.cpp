@@ -140,7 +140,7 @@ void FlagPool::give_back(DeferredFlag const& flag)
 {
   flag.device->release_event(flag.passed);
   std::lock_guard const lock{mutex_};
-  free_.push_back({flag.word, flag.device_address, flag.value});
+  free_.push_back({flag.word, flag.home_address, flag.value});
 }
 
 void FlagPool::wait(DeferredFlag const& flag, dp_stream stream)
