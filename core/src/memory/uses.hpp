@@ -43,8 +43,8 @@ class PendingUses {
 /// Collects uses while the memory is held; from any thread.
 class UseRecorder {
  public:
-  /// A later record for the same stream takes the place of the earlier one; for the per-thread
-  /// default stream only once the earlier work has passed, since that may be another thread's.
+  /// A later record for the same stream takes the place of one whose work has passed. Where many have
+  /// not, the stream first waits for the oldest of its own, and both become one.
   void record(Device& device, dp_stream stream);
   [[nodiscard]] PendingUses take() noexcept;
 
