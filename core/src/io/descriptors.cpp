@@ -125,6 +125,7 @@ void open_direct(Descriptors& file, int flags, DirectMode mode)
                     " (" + std::string{errno_name(errno)} + ")");
   }
   file.direct           = fd;
+  file.direct_required  = mode == DirectMode::required;
   file.memory_alignment = std::max(alignment.memory, 1U);
   file.read_alignment   = alignment.offset;
   file.write_alignment  = std::max(alignment.offset, cache_unit(status));

@@ -25,6 +25,8 @@ struct Descriptors {
   /// At least a page: a page is written either directly or through the cache, never both. Otherwise the
   /// write-back of a page that a small write dirtied could undo a direct write to its other bytes.
   std::uint32_t write_alignment{1};
+  bool direct_required{
+    false};  ///< An aligned direct request fails rather than go through the cache.
   std::atomic<bool> direct_refused{
     false};  ///< The file system answered EINVAL to an aligned request.
   std::string path;
