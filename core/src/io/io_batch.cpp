@@ -101,7 +101,7 @@ void attempt_ended(IoPiece& piece, std::int64_t result) noexcept
   } else if (result == -EINTR || result == -EAGAIN) {
     batch.stalled(piece, static_cast<int>(-result));
   } else if (result < 0) {
-    if (result == -EINVAL && piece.direct) {
+    if (result == -EINVAL && piece.direct && !piece.file->direct_required) {
       // The alignment was as asked for: this file system does not really serve direct I/O here.
       piece.file->refuse_direct();
       piece.direct = false;
@@ -154,7 +154,10 @@ void IoBatch::failed(IoPiece const& piece, int os_errno) noexcept
                       op_ == IoOp::read ? "reading" : "writing",
                       piece.file->path,
                       static_cast<std::int64_t>(piece.offset),
-                      remedy(os_errno)));
+                      os_errno == EINVAL && piece.direct
+                        ? "the file system refuses an aligned direct request, and direct I/O is "
+                          "required: use another file system or the setting io.direct=auto"
+                        : remedy(os_errno)));
 }
 
 void IoBatch::failed(IoPiece const&, ErrorInfo error) noexcept

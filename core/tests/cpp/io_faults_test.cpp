@@ -230,6 +230,25 @@ TEST_P(FaultsTest, lost_completion_leaves_the_ticket_pending_and_keeps_the_memor
   delete kept;
 }
 
+TEST_P(FaultsTest, direct_io_that_is_required_never_goes_through_the_page_cache)
+{
+  EngineOptions options;
+  options.faults   = "write:einval@nth=1";
+  options.direct   = 1;
+  auto const owner = engine(std::move(options));
+  Ref<File> file;
+  auto const refused = error_of([&] { file = owner->open(path_, "w+"); });
+  if (refused.status == DP_ERR_UNSUPPORTED) { GTEST_SKIP() << refused.message; }
+  Memory const out{1U << 20U};
+  out.fill_pattern(3);
+  auto const error = error_of([&] { (void)write(*file, out, 0); });
+  EXPECT_EQ(error.status, DP_ERR_IO);
+  EXPECT_EQ(error.os_errno, EINVAL);
+  EXPECT_NE(error.message.find("io.direct=auto"), std::string::npos) << error.message;
+  // One refusal is no reason to give direct I/O up.
+  EXPECT_EQ(write(*file, out, 0), out.size());
+}
+
 TEST_P(FaultsTest, extent_of_a_lost_completion_is_never_used_again)
 {
   ShortClose const patience;
