@@ -122,7 +122,7 @@ std::uint64_t File::size() const
 
 void File::flush(char const* what)
 {
-  if (!inflight_.flush(engine_->close_timeout(), [this] { return engine_->progress(); })) {
+  if (!inflight_.flush(engine_->close_timeout(), [this] { return attempts_ended(); })) {
     fail_system(ETIMEDOUT,
                 std::string{what} +
                   ": earlier requests are in flight and nothing has ended for "
@@ -166,7 +166,7 @@ void File::close()
 {
   if (engine_->inherited()) { engine_->check_usable(); }
   auto const timeout  = engine_->close_timeout();
-  auto const progress = [this] { return engine_->progress(); };
+  auto const progress = [this] { return attempts_ended(); };
   if (!inflight_.shut(timeout, progress) || !calls_.shut(timeout, progress)) {
     fail_system(ETIMEDOUT,
                 "closing: " + std::to_string(inflight_.count()) +

@@ -96,6 +96,7 @@ void attempt_ended(IoPiece& piece, std::int64_t result) noexcept
 {
   auto& batch         = *piece.batch;
   piece.attempt_limit = 0;
+  batch.entry_.door->attempt_ended();
   if (result > 0) {
     batch.advance(piece, static_cast<std::uint64_t>(result));
   } else if (result == -EINTR || result == -EAGAIN) {

@@ -28,6 +28,14 @@ class IoDoor : public RefCounted {
  public:
   /// The ticket has ended.
   virtual void left(Inflight::Token token) noexcept = 0;
+
+  void attempt_ended() noexcept { attempts_ended_.fetch_add(1, std::memory_order_relaxed); }
+  /// Attempts of its batches that have ended. Tells slow from stuck, whatever its engine does for others.
+  [[nodiscard]] std::uint64_t attempts_ended() const noexcept
+  { return attempts_ended_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> attempts_ended_{0};
 };
 
 /// What was entered for a batch and is left at its end.

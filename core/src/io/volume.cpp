@@ -138,9 +138,8 @@ void Volume::count_bytes(IoOp op, std::uint64_t nbytes) noexcept
 void Volume::close()
 {
   fork_.check("the volume");
-  auto const ended =
-    inflight_.shut(engine_->close_timeout(), [this] { return engine_->progress(); });
-  auto const left = inflight_.count();
+  auto const ended = inflight_.shut(engine_->close_timeout(), [this] { return attempts_ended(); });
+  auto const left  = inflight_.count();
   space_->close(!ended);
   if (!ended) {
     fail_system(

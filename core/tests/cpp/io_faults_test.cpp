@@ -230,6 +230,31 @@ TEST_P(FaultsTest, lost_completion_leaves_the_ticket_pending_and_keeps_the_memor
   delete kept;
 }
 
+TEST_P(FaultsTest, lost_completion_bounds_the_close_of_its_file_while_others_make_progress)
+{
+  ShortClose const patience;
+  auto const owner = faulty_engine("write:lost@nth=1");
+  auto const file  = owner->open(path_, "w+");
+  auto const other = owner->open(folder_.file("other"), "w+");
+  auto* const kept = new Memory{4096};
+  kept->fill_pattern(7);
+  auto const one  = request(*kept, 0);
+  auto const lost = file->write({&one, 1}, Owner{});
+  std::atomic<bool> done{false};
+  std::thread busy{[&] {
+    Memory const out{4096};
+    out.fill_pattern(8);
+    auto const end = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+    while (!done.load() && std::chrono::steady_clock::now() < end) { (void)write(*other, out, 0); }
+    EXPECT_TRUE(done.load()) << "the close went on as long as the other file was written";
+  }};
+  EXPECT_EQ(error_of([&] { file->close(); }).os_errno, ETIMEDOUT);
+  done.store(true);
+  busy.join();
+  EXPECT_EQ(lost->state(), DP_PENDING);
+  delete kept;
+}
+
 TEST_P(FaultsTest, direct_io_that_is_required_never_goes_through_the_page_cache)
 {
   EngineOptions options;
