@@ -80,11 +80,19 @@ std::uint64_t UringBackend::load() const noexcept
   return sum;
 }
 
+std::uint64_t UringBackend::lost() const noexcept
+{
+  std::uint64_t sum = 0;
+  for (auto const& ring : rings_) { sum += ring->lost(); }
+  return sum;
+}
+
 void UringBackend::describe(JsonWriter& json) const
 {
   json.field("rings", static_cast<std::uint64_t>(rings_.size()))
     .field("setup_flags", ring_flag_names(rings_.front()->flags()))
-    .field("queued", load());
+    .field("queued", load())
+    .field("lost_in_kernel", lost());
 }
 
 }  // namespace datapath

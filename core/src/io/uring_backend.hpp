@@ -27,6 +27,7 @@ class UringBackend final : public Backend {
 
  private:
   [[nodiscard]] UringRing& least_loaded() noexcept;
+  [[nodiscard]] std::uint64_t lost() const noexcept;
 
   std::vector<std::unique_ptr<UringRing>> rings_;
   std::atomic<std::size_t> turn_{0};

@@ -27,6 +27,9 @@ thread_local UringRing const* ring_of_thread = nullptr;
 constexpr std::chrono::seconds stop_patience{10};
 constexpr std::size_t reap_at_once = 64;
 
+/// Such a ring shows completions only to a call that fetches them.
+constexpr std::uint32_t deferred_completions = IORING_SETUP_DEFER_TASKRUN;
+
 }  // namespace
 
 /// Lives on the constructor's stack until the thread has said how the set-up went.
@@ -69,7 +72,8 @@ void UringRing::run(Setup& setup) noexcept
   setup.result.set_value(error);
   if (error != 0) { return; }
   serve();
-  tear_down_ring(*ring_);
+  // The kernel writes into this ring for as long as it holds pieces.
+  if (lost() == 0) { tear_down_ring(*ring_); }
   std::lock_guard const lock{mutex_};
   ended_ = true;
   ended_changed_.notify_all();
@@ -107,7 +111,7 @@ void UringRing::serve() noexcept
     take_incoming();
     if (broken_ != 0) { fail_unsubmitted(); }
     fill();
-    if (inflight_ == 0 && queue_.empty()) {
+    if ((inflight_ == 0 || lost() != 0) && queue_.empty()) {
       std::lock_guard const lock{mutex_};
       if (stopping_ && incoming_.empty()) { return; }
     }
@@ -160,7 +164,7 @@ void UringRing::fill()
 void UringRing::enter() noexcept
 {
   if (broken_ != 0) {
-    // What the kernel took before still ends, and shows without another call.
+    fetch_completions();
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     return;
   }
@@ -234,6 +238,22 @@ void UringRing::break_down(int os_errno) noexcept
   }
 }
 
+void UringRing::fetch_completions() noexcept
+{
+  // What the kernel took before still ends. Most rings show it without another call.
+  if ((flags_ & deferred_completions) == 0 || inflight_ == 0 || lost() != 0) { return; }
+  int const result = ::io_uring_get_events(ring_.get());
+  if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) { return; }
+  lost_.store(inflight_, std::memory_order_relaxed);
+  log(LogLevel::error,
+      "io.uring",
+      std::to_string(inflight_) +
+        " requests are lost, since their ends cannot be fetched from the kernel (errno " +
+        std::to_string(-result) +
+        "): their tickets stay pending and their memory is kept for good, since a drive may still "
+        "write to it");
+}
+
 void UringRing::fail_unsubmitted() noexcept
 {
   while (auto* const piece = queue_.pop_front()) {
@@ -245,7 +265,7 @@ void UringRing::fail_unsubmitted() noexcept
 
 bool UringRing::stop()
 {
-  if (!thread_.joinable()) { return ended_; }
+  if (!thread_.joinable()) { return ended_ && lost() == 0; }
   bool ended = false;
   {
     std::unique_lock lock{mutex_};
@@ -254,7 +274,7 @@ bool UringRing::stop()
     ended = ended_changed_.wait_for(lock, stop_patience, [this] { return ended_; });
   }
   ended ? thread_.join() : thread_.detach();
-  return ended;
+  return ended && lost() == 0;
 }
 
 bool UringRing::on_own_thread() const noexcept

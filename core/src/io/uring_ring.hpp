@@ -28,7 +28,7 @@ class UringRing {
   UringRing& operator=(UringRing const&) = delete;
 
   void submit(IoList& pieces);
-  /// False: the thread is stuck; this must be leaked.
+  /// False: the thread is stuck, or the kernel holds pieces that are lost; this must be leaked.
   [[nodiscard]] bool stop();
   [[nodiscard]] bool on_own_thread() const noexcept;
   /// Pieces that were handed over and have not ended.
@@ -36,6 +36,10 @@ class UringRing {
   { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept
   { return attempts_ended_.load(std::memory_order_relaxed); }
+  /// Pieces that the kernel took and whose ends cannot be fetched any more: they never end, and their
+  /// tickets stay pending.
+  [[nodiscard]] std::uint64_t lost() const noexcept
+  { return lost_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t flags() const noexcept { return flags_; }
 
  private:
@@ -50,6 +54,7 @@ class UringRing {
   void enter() noexcept;
   void reap() noexcept;
   void break_down(int os_errno) noexcept;
+  void fetch_completions() noexcept;
   void fail_unsubmitted() noexcept;
   void wake() noexcept;
 
@@ -76,6 +81,7 @@ class UringRing {
 
   std::atomic<std::uint64_t> load_{0};
   std::atomic<std::uint64_t> attempts_ended_{0};
+  std::atomic<std::uint64_t> lost_{0};
   std::thread thread_;
 };
 

@@ -6,14 +6,16 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstddef>
 
 namespace datapath::io_testing {
 namespace {
 
-/// From here on the calling process and its threads get `error` from a system call.
-bool forbid(long number, unsigned error)
+/// Runs `install` with a filter that answers a system call with `error`.
+template <class Install>
+bool forbid(long number, unsigned error, Install install)
 {
   sock_filter program[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -22,8 +24,24 @@ bool forbid(long number, unsigned error)
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   sock_fprog const filter{static_cast<unsigned short>(std::size(program)), program};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && install(filter);
+}
+
+/// From here on the calling thread and those that it starts get `error` from a system call.
+bool forbid(long number, unsigned error)
+{
+  return forbid(number, error, [](sock_fprog const& filter) {
+    return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0;
+  });
+}
+
+/// The same for the threads that run already.
+bool forbid_everywhere(long number, unsigned error)
+{
+  return forbid(number, error, [](sock_fprog const& filter) {
+    return ::syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) ==
+           0;
+  });
 }
 
 constexpr int cannot_forbid = 77;
@@ -84,6 +102,35 @@ TEST_F(BlockedRing, setup_missing_in_a_sandbox_falls_back_and_names_the_reason)
 
 TEST_F(BlockedRing, setup_allowed_but_entering_forbidden_falls_back_too)
 { expect_fallback(__NR_io_uring_enter, EPERM, eperm_word); }
+
+#if DATAPATH_HAVE_LIBURING
+TEST_F(BlockedRing, entering_forbidden_later_fails_requests_and_the_engine_closes)
+{
+  SKIP_WHERE_CHILDREN_HAVE_NO_THREADS();
+  auto const code = run_in_child([&] {
+    EngineOptions options;
+    options.backend = "uring";
+    Ref<Engine> engine;
+    if (error_of([&] { engine = make_ref<Engine>(options); }).status != DP_OK) {
+      return cannot_forbid;
+    }
+    auto const file = engine->open(folder_.file("file"), "w+");
+    Memory const out{100'000};
+    out.fill_pattern(1);
+    if (write(*file, out, 0) != out.size()) { return 1; }
+    if (!forbid_everywhere(__NR_io_uring_enter, EPERM)) { return cannot_forbid; }
+    auto const failed = error_of([&] { (void)write(*file, out, 0); });
+    if (failed.status != DP_ERR_IO || failed.os_errno != EPERM) { return 2; }
+    // Nothing was left with the kernel.
+    if (engine->describe().find("\"lost_in_kernel\":0") == std::string::npos) { return 3; }
+    file->close();
+    engine->close();
+    return 0;
+  });
+  if (code == cannot_forbid) { GTEST_SKIP() << "no ring, or no seccomp filter, can be had here"; }
+  EXPECT_EQ(code, 0);
+}
+#endif
 
 TEST_F(BlockedRing, lack_of_locked_memory_falls_back_and_names_the_limit)
 {
