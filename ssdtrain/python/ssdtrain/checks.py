@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-__all__ = ["checksum"]
+from datapath_core import Error
+
+from .storage import ByteRange, bytes_of
+
+if TYPE_CHECKING:
+    from .group import Group
+
+__all__ = ["checksum", "verify"]
 
 _CHUNK = 1 << 20
 # Odd multipliers are invertible modulo 2**64, so one changed byte always changes the sum of its
@@ -34,3 +43,16 @@ def checksum(data: torch.Tensor) -> torch.Tensor:
         part = (chunk.to(torch.int64) + 1).mul_(weights[: chunk.numel()]).sum()
         total = total.mul_(_FOLD).add_(part)
     return total
+
+
+def verify(group: Group, storage: torch.UntypedStorage, what: str) -> None:
+    """Raise ``Error`` if a group's loaded copy has not the bytes that were stored."""
+    first = group.span.start - group.loaded_start
+    found = checksum(bytes_of(storage, ByteRange(first, first + group.nbytes)))
+    expected = group.checksum
+    if expected is not None and not torch.equal(found, expected):
+        raise Error(
+            f"ssdtrain: saved tensor {what} came back changed: {group.nbytes} bytes have the"
+            f" checksum {found.item():#x}, stored was {expected.item():#x}; gradients from it"
+            " would be wrong"
+        )

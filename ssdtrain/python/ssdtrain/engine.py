@@ -8,8 +8,6 @@ whoever holds the lock empties.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,11 +15,13 @@ from typing import TypeVar
 
 import torch
 
-from datapath_core import BudgetError, Error, IoError, OutOfSpaceError
+from datapath_core import BudgetError, Error, OutOfSpaceError
 
 from .accounting import StepCounts
-from .checks import checksum
+from .checks import checksum, verify
+from .faults import FaultLog, lost, resized
 from .group import Group, State
+from .guard import Guard
 from .saved import Claim, KeptTensor, MovedTensor
 from .selection import Selection
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, byte_range, bytes_of
@@ -30,12 +30,13 @@ from .tiers import Tier, Transfer
 
 __all__ = ["Engine"]
 
-_log = logging.getLogger("ssdtrain")
 _T = TypeVar("_T")
 
 # Stores looked at per call: one that never ends must not hide those behind it, nor cost more than
 # it holds.
 _SETTLE_WINDOW = 16
+# Groups without anything to load that prefetch walks past: thousands may have stayed in memory.
+_PREFETCH_WINDOW = 64
 
 
 class Engine:
@@ -69,25 +70,31 @@ class Engine:
         self.selection = selection
         self.tiers = list(tiers)
         self.counts = StepCounts(0)
-        self.faults: deque[str] = deque(maxlen=32)
+        self.faults = FaultLog()
         self._backlog = backlog
         self._wait_for_backlog = wait_for_backlog
         self._prefetch = prefetch
         self._checks = checks
-        self._lock = threading.Lock()
+        self._lock = Guard()
         self._table = GroupTable()
         self._dropped: deque[Claim] = deque()
         self._outgoing: deque[Group] = deque()
         self._outgoing_bytes = 0
         self._lingering: list[Transfer] = []
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
+        self._closing = False
         self._closed = False
 
     # ------------------------------------------------------------------ saving
 
     def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor:
         """Take over a tensor that autograd saves."""
-        reason = "offloader closed" if self._closed else self.selection.reason_to_keep(tensor)
+        if self._closing:
+            reason: str | None = "offloader closed"
+        elif self._lock.is_forked:
+            reason = "offloader of the parent process"
+        else:
+            reason = self.selection.reason_to_keep(tensor)
         with self._lock:
             self._drain()
             self.counts.saved_tensors += 1
@@ -98,12 +105,13 @@ class Engine:
                 self.counts.keep(reason, tensor.numel() * tensor.element_size())
                 return KeptTensor(tensor)
             watch = VersionWatch(tensor)
-            group = self._group_of(storage, watch.version, byte_range(tensor))
+            group = self._group_of(storage, watch, byte_range(tensor))
             group.handles += 1
             group.awaited += 1
         saved = MovedTensor(self, group, Layout.of(tensor), watch)
         if self._wait_for_backlog:
             self._bound_backlog()
+        self.faults.flush()
         return saved
 
     def exclude(self, storage: torch.UntypedStorage, reason: str) -> None:
@@ -117,18 +125,26 @@ class Engine:
             return known[1]
         return None
 
-    def _group_of(self, storage: torch.UntypedStorage, version: int, span: ByteRange) -> Group:
+    def _group_of(
+        self, storage: torch.UntypedStorage, watch: VersionWatch, span: ByteRange
+    ) -> Group:
         """The group with these bytes: one that covers them, or a new one that absorbs others."""
         overlapped = []
         for group in self._table.of(storage):
-            if group.matches(storage, version) and group.span.overlaps(span):
+            if group.matches(storage, watch.version) and group.span.overlaps(span):
+                if group.checksum is not None and _is_changed(storage, group):
+                    continue
                 if group.span.covers(span):
                     self.counts.shared_tensors += 1
                     return group
                 overlapped.append(group)
         for group in overlapped:
             span = span.union(group.span)
-        group = Group(storage, version, span, self.counts)
+        if overlapped:
+            # A window that slides would be stored again at each step: ranges grow geometrically.
+            margin = max(group.nbytes for group in overlapped)
+            span = span.widened(margin, storage.nbytes())
+        group = Group(storage, watch, span, self.counts)
         self._table.add(group)
         for other in overlapped:
             group.handles += other.handles
@@ -155,7 +171,7 @@ class Engine:
                 continue
             except (Error, OSError) as error:
                 reason = f"{tier.name} failed"
-                self._note_fault(f"storing {group.nbytes} bytes to {tier.name}: {error}")
+                self.faults.note(f"storing {group.nbytes} bytes to {tier.name}: {error}")
                 continue
             if self._checks:
                 group.checksum = checksum(data)
@@ -171,10 +187,17 @@ class Engine:
                 self._drain()
                 if self._outgoing_bytes <= self._backlog or not self._outgoing:
                     return
-                transfer = self._outgoing[0].transfer
-            if transfer is None:
+                oldest = self._outgoing[0]
+                transfer, stored = oldest.transfer, oldest.stored
+            if transfer is None or stored is None:
                 return
-            self._wait(transfer)
+            try:
+                self._wait(transfer)
+            except TimeoutError as error:
+                raise TimeoutError(
+                    f"ssdtrain: the store of {oldest.nbytes} bytes to {stored.tier} does not end:"
+                    f" {error}"
+                ) from error
 
     # ------------------------------------------------------------------ giving back
 
@@ -191,6 +214,8 @@ class Engine:
             found = group.alive()
             self._count(group)
             if found is not None:
+                if found[0].nbytes() < group.span.stop - found[1]:
+                    raise resized(saved.describe(), group, found[0].nbytes())
                 if found[1] == 0 and group.state is not State.LOADED:
                     self.counts.forwarded_bytes += group.nbytes
                 self._after_fetch(saved.claim, group)
@@ -201,14 +226,15 @@ class Engine:
         self._arrive(group, transfer, storage, saved)
         with self._lock:
             self._after_fetch(saved.claim, group)
-        return storage, group.span.start
+        return storage, group.loaded_start
 
     def _load(self, group: Group, what: str) -> None:
-        copy = torch.empty(group.nbytes, dtype=torch.uint8, device=group.device)
+        padding = group.span.start - group.loaded_start
+        copy = torch.empty(padding + group.nbytes, dtype=torch.uint8, device=group.device)
         try:
-            group.transfer = _present(group.stored).read(copy)
+            group.transfer = _present(group.stored).read(copy[padding:])
         except (Error, OSError) as error:
-            raise _lost(error, what, group) from error
+            raise lost(error, what, group) from error
         group.held = copy.untyped_storage()
         group.loaded = WeakStorage(group.held)
         group.state = State.LOADING
@@ -232,9 +258,9 @@ class Engine:
                 if group.transfer is transfer:
                     group.state = State.STORED
                     group.held = group.loaded = group.transfer = None
-            raise _lost(error, saved.describe(), group) from error
+            raise lost(error, saved.describe(), group) from error
         if self._checks:
-            _verify(group, storage, saved.describe())
+            verify(group, storage, saved.describe())
         with self._lock:
             if group.transfer is transfer:
                 group.state = State.LOADED
@@ -258,7 +284,8 @@ class Engine:
         """Load what was saved before this group: backward asks for it next."""
         budget = self._prefetch
         candidate = group.previous
-        while candidate is not None and budget > 0:
+        passed = 0
+        while candidate is not None and budget > 0 and passed < _PREFETCH_WINDOW:
             if candidate.in_memory_again():
                 budget -= candidate.nbytes
             elif candidate.stored is not None and candidate.alive() is None:
@@ -269,27 +296,37 @@ class Engine:
                 except (Error, OSError, RuntimeError):
                     return  # The fetch that needs it tries again, and reports.
                 budget -= candidate.nbytes
+            else:
+                passed += 1
             candidate = candidate.previous
 
     # ------------------------------------------------------------------ upkeep
 
     def drop(self, claim: Claim) -> None:
         """The graph has let go of a saved tensor. Safe on any thread, also inside the lock."""
+        if self._lock.is_forked:
+            return
         self._dropped.append(claim)
         self.settle(blocking=False)
 
     def settle(self, *, blocking: bool = True) -> None:
         """Catch up with ended transfers and dropped tensors."""
-        while self._lock.acquire(blocking=blocking):
+        if blocking:
+            with self._lock:
+                self._drain()
+        # One may have been dropped between a drain and the release.
+        while (not blocking or self._dropped) and self._lock.try_enter():
             try:
                 self._drain()
             finally:
-                self._lock.release()
-            # One may have been dropped between the drain and the release.
+                self._lock.leave()
             if not self._dropped:
-                return
+                break
+        self.faults.flush()
 
     def _drain(self) -> None:
+        if self._lock.is_forked:  # Transfers and tiers are the parent's.
+            return
         while self._dropped:
             claim = self._dropped.popleft()
             group = claim.group.resolve()
@@ -312,6 +349,8 @@ class Engine:
         """Whether the store has ended."""
         if group.state is not State.STORING:
             return True
+        if not group.source.is_same_memory(_present(group.held)):
+            group.is_torn = True
         if not _present(group.transfer).done():
             return False
         self._outgoing_bytes -= group.nbytes
@@ -319,15 +358,21 @@ class Engine:
             _present(group.transfer).result()
         except (Error, OSError) as error:
             tier = _present(group.stored).tier
-            self._note_fault(f"storing {group.nbytes} bytes to {tier}, kept instead: {error}")
-            self._count_kept(group, f"{tier} failed")
-            group.state = State.KEPT
-            _present(group.stored).free()
-            group.stored = group.checksum = group.transfer = None
+            self.faults.note(f"storing {group.nbytes} bytes to {tier}, kept instead: {error}")
+            self._keep_instead(group, f"{tier} failed")
+            return True
+        if group.is_torn:
+            self._keep_instead(group, "memory replaced while it was stored")
             return True
         group.state = State.STORED
         group.held = group.transfer = None
         return True
+
+    def _keep_instead(self, group: Group, reason: str) -> None:
+        self._count_kept(group, reason)
+        group.state = State.KEPT
+        _present(group.stored).free()
+        group.stored = group.checksum = group.transfer = None
 
     def _release(self, group: Group) -> None:
         self._count(group)
@@ -359,7 +404,7 @@ class Engine:
         """Book a group under where it is, the first time that backward, or its end, shows that."""
         if group.is_counted:
             return
-        where = _whereabouts(group)
+        where = group.whereabouts()
         if where in ("host", "disk"):
             group.counts.moved[where] += group.nbytes
             group.is_counted = True
@@ -370,11 +415,6 @@ class Engine:
         if not group.is_counted:
             group.is_counted = True
             group.counts.keep(reason, group.nbytes)
-
-    def _note_fault(self, text: str) -> None:
-        if not self.faults:
-            _log.warning("%s (further faults are in the report)", text)
-        self.faults.append(text)
 
     def begin_step(self) -> None:
         """A new forward pass: counts start again."""
@@ -392,29 +432,35 @@ class Engine:
             for group in self._table:
                 live[group.state.value] = live.get(group.state.value, 0) + group.nbytes
                 if group.counts is self.counts and not group.is_counted:
-                    where = _whereabouts(group)
+                    where = group.whereabouts()
                     if where in ("host", "disk"):
                         counts.moved[where] += group.nbytes
                     else:
                         counts.keep(where, group.nbytes)
-            return {**counts.as_dict(), "live_bytes": live, "faults": list(self.faults)}
+            return {**counts.as_dict(), "live_bytes": live, "faults": self.faults.texts()}
 
     def close(self) -> None:
         """Wait for what is on its way, then give everything back."""
-        if self._closed:
+        self._closing = True
+        if self._closed or self._lock.is_forked:
             return
-        self._closed = True
         with self._lock:
             transfers = [group.transfer for group in self._table if group.transfer is not None]
             transfers += self._lingering
         for transfer in transfers:
-            transfer.wait()
+            try:
+                transfer.wait()
+            except (Error, OSError):
+                break  # The tier that it belongs to says more about that.
         with self._lock:
             self._drain()
             for group in list(self._table):
                 self._release(group)
+        self.faults.flush()
         for tier in self.tiers:
             tier.close()
+        # Only now: after an interrupt a second call goes on.
+        self._closed = True
 
 
 def _present(value: _T | None) -> _T:
@@ -424,31 +470,6 @@ def _present(value: _T | None) -> _T:
     return value
 
 
-def _whereabouts(group: Group) -> str:
-    if group.state is State.STORING:
-        return "still being stored"
-    if group.stored is not None:
-        return "alive elsewhere" if group.source.get() is not None else group.stored.tier
-    return "kept"
-
-
-def _verify(group: Group, storage: torch.UntypedStorage, what: str) -> None:
-    found = checksum(bytes_of(storage, ByteRange(0, group.nbytes)))
-    expected = group.checksum
-    if expected is not None and not torch.equal(found, expected):
-        raise Error(
-            f"ssdtrain: saved tensor {what} came back changed: {group.nbytes} bytes have the"
-            f" checksum {found.item():#x}, stored was {expected.item():#x}; gradients from it"
-            " would be wrong"
-        )
-
-
-def _lost(error: Exception, what: str, group: Group) -> Exception:
-    tier = "?" if group.stored is None else group.stored.tier
-    text = (
-        f"ssdtrain: saved tensor {what} could not be read back from {tier} ({group.nbytes} bytes):"
-        f" {error}; this backward pass cannot go on, run the step again"
-    )
-    if isinstance(error, IoError):
-        return IoError(error.errno or 0, text, error.filename, error.offset)
-    return Error(text)
+def _is_changed(storage: torch.UntypedStorage, group: Group) -> bool:
+    """Whether memory no longer has the bytes that were stored, though no version says so."""
+    return not torch.equal(checksum(bytes_of(storage, group.span)), _present(group.checksum))

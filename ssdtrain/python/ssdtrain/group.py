@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from .storage import ByteRange, WeakStorage
+from .storage import ByteRange, VersionWatch, WeakStorage, alignment_of
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +40,8 @@ class Group:
     state : State
     source : WeakStorage
         The original storage.
-    version : int
-        Its version counter when it was saved.
+    watch : VersionWatch
+        Its version counter: that of the tensor saved first.
     span : ByteRange
         The bytes of it that this group stands for.
     held : torch.UntypedStorage or None
@@ -50,20 +50,28 @@ class Group:
         Live saved tensors in the group.
     awaited : int
         Of these, how many have not asked for their bytes since the last load.
+    loaded_start : int
+        Position in the original of a loaded copy's first byte. Padding before the range puts the
+        copy where the original was relative to an aligned address: kernels choose their path, and
+        with it the order in which they add, by alignment.
+    is_torn : bool
+        Whether the memory was replaced while it was being stored (``resize_``, ``share_memory_``).
     """
 
     def __init__(
         self,
         storage: torch.UntypedStorage,
-        version: int,
+        watch: VersionWatch,
         span: ByteRange,
         counts: StepCounts,
     ) -> None:
         self.state = State.KEPT
         self.device = storage.device
         self.source = WeakStorage(storage)
-        self.version = version
+        self.watch = watch
         self.span = span
+        address = self.source.pointer + span.start
+        self.loaded_start = span.start - address % alignment_of(self.device)
         self.held: torch.UntypedStorage | None = storage
         self.loaded: WeakStorage | None = None
         self.stored: StoredCopy | None = None
@@ -75,6 +83,7 @@ class Group:
         self.merged_into: Group | None = None
         self.counts = counts
         self.is_counted = False
+        self.is_torn = False
         # Neighbours in the order of saving: prefetch walks back along it.
         self.previous: Group | None = None
         self.next: Group | None = None
@@ -93,7 +102,10 @@ class Group:
 
     def matches(self, storage: torch.UntypedStorage, version: int) -> bool:
         """Whether the group stands for bytes of this storage at this version."""
-        return self.version == version and self.source.is_same_memory(storage)
+        # Tensors over one storage can have counters of their own (``.data``): equal numbers only
+        # mean equal bytes if this group's counter has not moved either.
+        unchanged = self.watch.version == version == self.watch.current()
+        return unchanged and self.source.is_same_memory(storage)
 
     def in_memory_again(self) -> bool:
         """Whether a loaded copy is held or on its way."""
@@ -113,5 +125,13 @@ class Group:
         if self.state is State.LOADED and self.loaded is not None:
             copy = self.loaded.get()
             if copy is not None:
-                return copy, self.span.start
+                return copy, self.loaded_start
         return None
+
+    def whereabouts(self) -> str:
+        """The tier that the bytes are on, or why memory still holds them."""
+        if self.state is State.STORING:
+            return "still being stored"
+        if self.stored is not None:
+            return "alive elsewhere" if self.source.get() is not None else self.stored.tier
+        return "kept"

@@ -100,14 +100,13 @@ class Offloader:
                     f"{name}= steers the planner, which this release does not have; leave it out"
                     " and bound the tiers with host= and ssd="
                 )
+        if not isinstance(checks, bool):
+            raise TypeError(f"checks must be True or False, not {checks!r}")
         tiers: list[Tier] = []
         if _size("host", host) > 0:
             tiers.append(HostTier(_size("host", host)))
         if spill is not None and _size("ssd", ssd) > 0:
-            paths = [spill] if isinstance(spill, str | os.PathLike) else list(spill)
-            if not paths:
-                raise ValueError("spill is empty; name a directory, or None for no disk tier")
-            tiers.append(DiskTier(paths, _size("ssd", ssd)))
+            tiers.append(DiskTier(_paths(spill), _size("ssd", ssd)))
         self._engine = Engine(
             Selection(_size("min_bytes", min_bytes)),
             tiers,
@@ -136,7 +135,10 @@ class Offloader:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._hooks().pop().__exit__(kind, value, traceback)
+        hooks = self._hooks()
+        if not hooks:
+            raise RuntimeError("the offloader was left on a thread that has not entered it")
+        hooks.pop().__exit__(kind, value, traceback)
 
     def _hooks(self) -> list[Any]:
         # Hooks are per thread in autograd, so the stack of entered contexts is, too.
@@ -156,7 +158,14 @@ class Offloader:
         -------
         handle
             ``handle.remove()`` undoes it.
+
+        Raises
+        ------
+        TypeError
+            If ``model`` is not a module.
         """
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"attach() takes a torch.nn.Module, not {type(model).__name__}")
         engine = self._engine
 
         def before_forward(
@@ -217,7 +226,21 @@ def _exclude(engine: Engine, value: object, reason: str) -> None:
             _exclude(engine, item, reason)
 
 
+def _paths(spill: PathLike | Sequence[PathLike]) -> list[PathLike]:
+    paths: Any = [spill] if isinstance(spill, str | os.PathLike) else spill
+    if not isinstance(paths, list | tuple):
+        raise TypeError(f"spill must be a path or a list of paths, not {spill!r}")
+    if not paths:
+        raise ValueError("spill is empty; name a directory, or None for no disk tier")
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"spill has {path!r} among its directories, which is no path")
+    return list(paths)
+
+
 def _size(name: str, value: int | str) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: a size is a number of bytes, not a bool")
     try:
         nbytes = parse_bytes(value)
     except (TypeError, ValueError) as error:

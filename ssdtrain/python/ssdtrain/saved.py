@@ -23,14 +23,15 @@ class KeptTensor:
     """A tensor that stays where it is.
 
     It holds a detached alias: with the tensor itself, a node that saves its own output would own
-    itself.
+    itself. No node owns a leaf; that one is held itself, so that memory which is swapped below a
+    parameter (``parameter.data = ...``) is neither kept alive nor mistaken for the new one.
     """
 
     __slots__ = ("_alias", "_version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._version = tensor._version
-        self._alias = tensor.detach()
+        self._alias = tensor if tensor.is_leaf and tensor.requires_grad else tensor.detach()
 
     def get(self) -> torch.Tensor:
         """The tensor; raises ``RuntimeError`` if it was changed in place since it was saved."""

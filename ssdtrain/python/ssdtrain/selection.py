@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from .storage import byte_range
+from .storage import ALIGNMENT, byte_range
 
 __all__ = ["Selection"]
 
@@ -37,8 +37,13 @@ class Selection:
             return f"subclass {type(tensor).__name__}"
         if is_functorch_wrapped_tensor(tensor):
             return "inside a functorch transform"
+        if torch._C._len_torch_dispatch_stack() > 0:
+            # It would see (record, cache, trace) the offloader's own operations as the model's.
+            return "inside a dispatch mode"
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return f"layout {tensor.layout}"
+        if tensor.is_nested or tensor._is_zerotensor():
+            return "nested tensor" if tensor.is_nested else "zero tensor without memory"
         if tensor.is_conj() or tensor.is_neg():
             return "lazily conjugated or negated view"
         base = tensor if tensor._base is None else tensor._base
@@ -46,6 +51,8 @@ class Selection:
             return "parameter"
         if tensor.numel() == 0 or byte_range(tensor).nbytes < self.min_bytes:
             return "smaller than min_bytes"
+        if (tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()) % ALIGNMENT:
+            return "storage not aligned"  # No copy could be laid out alike.
         return self._reason_of_device(tensor.device.type)
 
     def _reason_of_device(self, device_type: str) -> str | None:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-__all__ = ["ByteRange", "Layout", "VersionWatch", "WeakStorage", "byte_range", "bytes_of"]
+__all__ = [
+    "ALIGNMENT",
+    "ByteRange",
+    "Layout",
+    "VersionWatch",
+    "WeakStorage",
+    "alignment_of",
+    "byte_range",
+    "bytes_of",
+]
 
 # Every element size divides it, so a range that starts at a multiple holds whole elements of every
 # view.
@@ -95,6 +104,11 @@ class ByteRange:
         """The smallest range with both."""
         return ByteRange(min(self.start, other.start), max(self.stop, other.stop))
 
+    def widened(self, margin: int, limit: int) -> ByteRange:
+        """The range with at least a margin on both sides, within bytes 0 to ``limit``."""
+        start = max(self.start - margin, 0)
+        return ByteRange(start - start % ALIGNMENT, min(self.stop + margin, limit))
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -123,6 +137,11 @@ class Layout:
         with torch.no_grad():
             tensor = torch.empty(0, dtype=self.dtype, device=self.device)
             return tensor.set_(storage, offset, self.size, self.stride)
+
+
+def alignment_of(device: torch.device) -> int:
+    """The alignment in bytes of fresh memory, as far as kernels look at it."""
+    return 64 if device.type == "cpu" else 256
 
 
 def byte_range(tensor: torch.Tensor) -> ByteRange:

@@ -37,11 +37,13 @@ class Transfer:
         return self._ticket.result()
 
     def wait(self) -> None:
-        """Wait for the end, well or not."""
+        """Wait for the end, well or not; raises only if it does not come in time."""
         try:
             self._ticket.result()
         except (Error, OSError):
-            return  # Whoever needs the bytes asks for the result.
+            if not self._ticket.done():
+                raise
+            # Whoever needs the bytes asks for the result.
 
     def order(self, device: torch.device) -> None:
         """Let the work that the current stream gets from here on run after the transfer."""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's lock: one thread at a time, never the same one twice, and never a dead parent's."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """A lock that knows its owner.
+
+    Signal handlers and finalisers run inside whatever the thread was doing: one that calls the
+    offloader while the offloader's own code holds the lock would wait for itself for ever.
+
+    A forked child gets a fresh lock: the thread that held the old one exists in the parent only.
+
+    Attributes
+    ----------
+    is_forked : bool
+        Whether this process was forked from the one that made the lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self.is_forked = False
+        _guards.add(self)
+
+    def __enter__(self) -> None:
+        if self._owner == threading.get_ident():
+            raise RuntimeError(
+                "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
+                " called the same offloader; call it from the training code instead"
+            )
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._owner = 0
+        self._lock.release()
+
+    def try_enter(self) -> bool:
+        """As ``with``, unless someone is inside already; end it with :meth:`leave`."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def leave(self) -> None:
+        """Undo :meth:`try_enter`."""
+        self.__exit__()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self.is_forked = True
+
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for guard in list(_guards):
+        guard._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Odd tensors, odd callers, wrong arguments: plain's result, or an error that says why."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import ssdtrain
+from datapath_core.testing import faults
+
+
+def test_nested_tensor(offloader: ssdtrain.Offloader) -> None:
+    a, b = torch.randn(3, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    with offloader:
+        n = torch.nested.as_nested_tensor([a * 2, b * 2])
+        loss = torch.nested.to_padded_tensor(n * n, 0.0).sum()
+    loss.backward()
+    assert torch.allclose(a.grad, 8 * a.detach())
+    assert offloader.report()["kept_by_reason"]["nested tensor"]["tensors"] > 0
+
+
+def test_zero_tensor_without_memory(offloader: ssdtrain.Offloader) -> None:
+    w = torch.randn(64, requires_grad=True)
+    with offloader:
+        loss = (w.sin() * torch._efficientzerotensor(64) + w).sum()
+    loss.backward()
+    assert torch.equal(w.grad, torch.ones(64))
+
+
+def test_dispatch_modes_do_not_see_the_offloader(offloader: ssdtrain.Offloader) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    w = torch.randn(64, requires_grad=True)
+    seen: list[str] = []
+    with Record(), offloader:
+        (w * 2).sin()
+    assert not [name for name in seen if "empty" in name or "set_" in name]
+    with FlopCounterMode(display=False), offloader:
+        loss = (w * 2).sin().sum()
+    loss.backward()
+
+
+def test_log_handler_that_asks_for_the_report(tmp_path: Path) -> None:
+    seen = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(off.report()["faults"])
+
+    with faults("write:eio"):
+        off = ssdtrain.Offloader(tmp_path, 0, "16MiB", min_bytes=1, plan="all", backlog=0)
+    handler = Handler()
+    logging.getLogger("ssdtrain").addHandler(handler)
+    try:
+        w = torch.randn(64, requires_grad=True)
+        with off:
+            loss = (w * 2).sin().sum()
+        loss.backward()
+        off.close()
+    finally:
+        logging.getLogger("ssdtrain").removeHandler(handler)
+    assert len(seen) == 1
+    assert seen[0]
+
+
+def test_call_from_inside_the_offloader_raises(offloader: ssdtrain.Offloader) -> None:
+    with offloader._engine._lock, pytest.raises(RuntimeError, match="signal handler"):
+        offloader.report()
+    assert offloader.report()["live_bytes"] == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("lock_is_held", [False, True])
+def test_forked_child_leaves_the_parent_alone(
+    offloader: ssdtrain.Offloader, lock_is_held: bool
+) -> None:
+    w = torch.randn(1024, requires_grad=True)
+    with offloader:
+        loss = (w * 2).square().sum()
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with offloader._engine._lock:
+            held.set()
+            release.wait(20)
+
+    holder = threading.Thread(target=hold)
+    if lock_is_held:
+        holder.start()
+        held.wait(20)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        status = 1
+        try:
+            unraisable: list[Any] = []
+            sys.unraisablehook = unraisable.append
+            v = w.detach().clone().requires_grad_()
+            with offloader:
+                own = (v * 2).square().sum()
+            own.backward()
+            del loss, own
+            gc.collect()
+            offloader.close()
+            status = 0 if torch.allclose(v.grad, 8 * v.detach()) and not unraisable else 2
+        finally:
+            if status:
+                traceback.print_exc()
+            os._exit(status)
+    release.set()
+    if lock_is_held:
+        holder.join()
+    assert os.waitpid(child, 0)[1] == 0
+    loss.backward()
+    assert torch.allclose(w.grad, 8 * w.detach())
+
+
+def test_close_goes_on_after_an_interrupt(tmp_path: Path) -> None:
+    with faults("write:slow@ms=1000"):
+        off = ssdtrain.Offloader(spill=tmp_path, host=0, ssd="16MiB", min_bytes=1, backlog="8MiB")
+    w = torch.randn(1024, requires_grad=True)
+    with off:
+        loss = (w * 2).square().sum()
+    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            off.close()
+    finally:
+        timer.join()
+    off.close()
+    assert off.report()["live_bytes"] == {}
+    assert off.report()["tiers"]["disk"]["stats"] == {}
+    with pytest.raises(RuntimeError, match="closed before this backward"):
+        loss.backward()
+
+
+def test_left_without_being_entered(offloader: ssdtrain.Offloader) -> None:
+    with pytest.raises(RuntimeError, match="has not entered it"):
+        offloader.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"spill": b"/tmp"}, "spill must be a path"),
+        ({"spill": 3}, "spill must be a path"),
+        ({"spill": [3]}, "which is no path"),
+        ({"host": True}, "not a bool"),
+        ({"checks": "no"}, "checks must be True or False"),
+    ],
+)
+def test_arguments_of_a_wrong_type(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        ssdtrain.Offloader(**arguments)
+
+
+@pytest.mark.parametrize("model", [None, 3, nn.Linear])
+def test_attach_to_something_else(offloader: ssdtrain.Offloader, model: Any) -> None:
+    attach: Callable[..., Any] = offloader.attach
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        attach(model)
