@@ -18,8 +18,8 @@ Step = Callable[[], torch.Tensor]
 
 @pytest.fixture
 def offloader(tmp_path: Path) -> Iterator[ssdtrain.Offloader]:
-    """Moves every tensor that may go, whatever its size."""
-    off = ssdtrain.Offloader(spill=tmp_path, host=0, ssd="256MiB", min_bytes=1, plan="all")
+    """Moves every tensor that may go, whatever its size, and has moved it when forward goes on."""
+    off = ssdtrain.Offloader(tmp_path, 0, "256MiB", min_bytes=1, plan="all", backlog=0)
     yield off
     off.close()
 

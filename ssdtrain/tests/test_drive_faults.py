@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,10 +105,39 @@ def test_a_read_that_fails_once_succeeds_on_the_next_try(
     off.close()
 
 
+@pytest.mark.parametrize("operation", ["write", "read"])
+def test_completion_that_never_comes_raises_within_the_deadline(
+    tmp_path: Path, operation: str
+) -> None:
+    # In a process of its own: the buffers of a lost request are held until the process ends.
+    code = f"""
+import os, torch, ssdtrain
+from datapath_core import Error
+from datapath_core.testing import faults
+with faults("{operation}:lost"):
+    off = ssdtrain.Offloader({str(tmp_path)!r}, 0, "16MiB", 1, "all", backlog=0, prefetch=0)
+w = torch.randn(4096, requires_grad=True)
+try:
+    with off:
+        loss = (w * 2).sin().cos().sum()
+    loss.backward()
+except (Error, TimeoutError) as error:
+    print(error)
+    os._exit(7)
+"""
+    environment = {**os.environ, "DATAPATH_WAIT_DEADLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 7, done.stderr
+    assert "disk" in done.stdout
+    assert "did not end within 1 s" in done.stdout
+
+
 def test_full_volume_keeps_what_does_not_fit(tmp_path: Path) -> None:
     model, x = make_model(), torch.randn(256, 48)
     expected = plain_gradient(model, x)
-    off = ssdtrain.Offloader(spill=tmp_path, host=0, ssd="128KiB", min_bytes=1, plan="all")
+    off = ssdtrain.Offloader(tmp_path, 0, "128KiB", min_bytes=1, plan="all", backlog=0)
     assert torch.equal(expected, step(model, x, off))
     report = off.report()
     assert report["kept_by_reason"]["disk full"]["bytes"] > 0

@@ -82,6 +82,11 @@ class Program(torch.nn.Module):
         return self.linear(x)
 
 
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Also where a program of repeated products ends in NaN, which equals nothing."""
+    return torch.equal(one.detach().view(torch.int32), other.detach().view(torch.int32))
+
+
 @pytest.mark.parametrize("plan", ["", "any:slow@ms=2", "any:reorder@window=3"])
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -133,10 +138,10 @@ def test_equal_to_plain_training(
     with off:
         loss, _ = run()
     found = finish(loss)
-    assert torch.equal(plain, loss)
+    assert same_bits(plain, loss)
     for one, other in zip(expected, found, strict=True):
         assert (one is None) == (other is None)
-        assert one is None or torch.equal(one, other)
+        assert one is None or same_bits(one, other)
     del plain, loss
     assert off.report()["live_bytes"] == {}
     off.close()
