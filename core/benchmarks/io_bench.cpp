@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reads and writes one file with O_DIRECT through bare io_uring (the limit), and through the library's
-/// uring and threads backends, in interleaved rounds; one JSON line for each row.
+/// Reads and writes one file with O_DIRECT through bare io_uring (the limit), and through the
+/// library's uring and threads backends, in interleaved rounds; one JSON line for each row.
 #include "raw_ring.hpp"
 
 #include <datapath/datapath.h>

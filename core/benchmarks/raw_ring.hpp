@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The yardstick of io_bench: io_uring by bare system calls, a ring for each thread, nothing in between.
-/// It is what the kernel and the drive give to a program that does nothing else.
+/// The yardstick of io_bench: io_uring by bare system calls, a ring for each thread, nothing in
+/// between. It is what the kernel and the drive give to a program that does nothing else.
 #pragma once
 
 #include <fcntl.h>

@@ -29,13 +29,13 @@ class Backend {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Takes the pieces over. Each gets one attempt, which ends in one call of `attempt_ended` on a thread
-  /// of the backend. Never blocks on I/O; more than the depth or the byte cap allows waits in a queue.
-  /// Called from any thread, also from within `attempt_ended`.
+  /// Takes the pieces over. Each gets one attempt, which ends in one call of `attempt_ended` on a
+  /// thread of the backend. Never blocks on I/O; more than the depth or the byte cap allows waits
+  /// in a queue. Called from any thread, also from within `attempt_ended`.
   virtual void submit(IoList pieces) = 0;
 
-  /// Ends the threads, once nothing is submitted any more. False: some attempt never ended, a thread is
-  /// stuck in it; the backend must then be leaked.
+  /// Ends the threads, once nothing is submitted any more. False: some attempt never ended, a
+  /// thread is stuck in it; the backend must then be leaked.
   [[nodiscard]] virtual bool stop() = 0;
 
   /// True on one of the backend's own threads, which cannot join themselves.
@@ -57,8 +57,8 @@ class Backend {
   virtual void describe(JsonWriter& json) const = 0;
 };
 
-/// Reports the end of an attempt: bytes moved, or a negated errno. The piece is gone or submitted again
-/// when this returns. Called with no lock held.
+/// Reports the end of an attempt: bytes moved, or a negated errno. The piece is gone or submitted
+/// again when this returns. Called with no lock held.
 void attempt_ended(IoPiece& piece, std::int64_t result) noexcept;
 
 }  // namespace datapath

@@ -16,9 +16,9 @@ std::unique_ptr<Backend> make_uring([[maybe_unused]] BackendOptions const& optio
 #if DATAPATH_HAVE_LIBURING
   return std::make_unique<UringBackend>(options);
 #else
-  fail(
-    DP_ERR_UNSUPPORTED,
-    "this build has no io_uring backend; install liburing >= 2.3 with its static library and build again");
+  fail(DP_ERR_UNSUPPORTED,
+       "this build has no io_uring backend; install liburing >= 2.3 with its static library and "
+       "build again");
 #endif
 }
 

@@ -12,8 +12,9 @@
 
 namespace datapath {
 
-/// `name` is "auto", "uring", "threads" or "cufile". A backend asked for by name that cannot serve throws
-/// DP_ERR_UNSUPPORTED; "auto" appends why to `reasons`, logs it once, and takes the next one.
+/// `name` is "auto", "uring", "threads" or "cufile". A backend asked for by name that cannot serve
+/// throws DP_ERR_UNSUPPORTED; "auto" appends why to `reasons`, logs it once, and takes the next
+/// one.
 [[nodiscard]] std::unique_ptr<Backend> choose_backend(std::string_view name,
                                                       BackendOptions const& options,
                                                       std::vector<std::string>& reasons);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The cuFile backend: device memory by synchronous cuFile calls on a pool of threads, host memory by
-/// pread and pwrite on the same threads.
+/// The cuFile backend: device memory by synchronous cuFile calls on a pool of threads, host memory
+/// by pread and pwrite on the same threads.
 #pragma once
 
 #include "io/threads_backend.hpp"

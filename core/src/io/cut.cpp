@@ -22,7 +22,8 @@ std::uint64_t round_down(std::uint64_t value, std::uint64_t unit)
 std::uint32_t offset_alignment(Descriptors const& file, IoOp op) noexcept
 { return op == IoOp::read ? file.read_alignment : file.write_alignment; }
 
-/// Direct pieces of one chunk each; buffered ones end at multiples of it, so that they share no page.
+/// Direct pieces of one chunk each; buffered ones end at multiples of it, so that they share no
+/// page.
 void cut_range(std::vector<IoPiece>& pieces, IoPiece piece, std::uint64_t end, std::uint64_t chunk)
 {
   auto const start   = piece.offset;

@@ -14,8 +14,8 @@ namespace datapath {
 struct CutRules {
   IoOp op;
   std::uint64_t chunk_bytes;
-  /// Reads past this offset go through the page cache: a direct read fills its last block in memory, past
-  /// the end of the file.
+  /// Reads past this offset go through the page cache: a direct read fills its last block in
+  /// memory, past the end of the file.
   std::uint64_t direct_end;
   Backend* backend;
   Descriptors* file;

@@ -42,14 +42,15 @@ class Engine : public RefCounted {
   ~Engine() override;
 
   [[nodiscard]] Ref<File> open(std::string const& path, std::string_view mode);
-  /// Ends what is in flight, then refuses more. Throws DP_ERR_IO (ETIMEDOUT) when requests never end.
+  /// Ends what is in flight, then refuses more. Throws DP_ERR_IO (ETIMEDOUT) when requests never
+  /// end.
   void close();
   [[nodiscard]] std::string describe() const;
   /// Throws DP_ERR_FORKED or DP_ERR_CLOSED.
   void check_usable() const;
   [[nodiscard]] Backend& backend() const noexcept { return *backend_; }
-  /// A backend of the same kind with queues and threads of its own, so that drive 1 does not wait for
-  /// drive 0, whose backend is the first. They end with this engine.
+  /// A backend of the same kind with queues and threads of its own, so that drive 1 does not wait
+  /// for drive 0, whose backend is the first. They end with this engine.
   [[nodiscard]] Backend& backend_for_drive(std::size_t drive);
 
   [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }

@@ -15,7 +15,8 @@ namespace datapath {
 
 class Volume;
 
-/// The last reference gives the bytes back once I/O in flight on them has ended; `free` does so sooner.
+/// The last reference gives the bytes back once I/O in flight on them has ended; `free` does so
+/// sooner.
 class Extent final : public IoSubject {
  public:
   // Construction is the volume's (Volume::allocate).

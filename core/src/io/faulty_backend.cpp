@@ -29,7 +29,8 @@ std::uint64_t now_ns()
                                       .count());
 }
 
-/// What a lost completion would have ended is never given back; kept here, it is no leak by accident.
+/// What a lost completion would have ended is never given back; kept here, it is no leak by
+/// accident.
 void keep_for_good(IoPiece& piece)
 {
   static auto& mutex = *new std::mutex;

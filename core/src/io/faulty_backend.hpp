@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// A backend around another one that makes requests fail, shrink, wait, overtake each other or vanish.
+/// A backend around another one that makes requests fail, shrink, wait, overtake each other or
+/// vanish.
 #pragma once
 
 #include "io/backend.hpp"

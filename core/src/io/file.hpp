@@ -25,7 +25,8 @@ class File final : public IoDoor {
   /// After every write submitted before it.
   void truncate(std::uint64_t nbytes);
   void sync();
-  /// Ends what is in flight, then refuses more. Throws DP_ERR_IO (ETIMEDOUT) when requests never end.
+  /// Ends what is in flight, then refuses more. Throws DP_ERR_IO (ETIMEDOUT) when requests never
+  /// end.
   void close();
   [[nodiscard]] std::string const& path() const noexcept { return path_; }
   /// The engine takes device pointers (cufile).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Counts work inside an object, so that it can be flushed and closed: a door that shuts behind the last one.
+/// Counts work inside an object, so that it can be flushed and closed: a door that shuts behind the
+/// last one.
 #pragma once
 
 #include <condition_variable>
@@ -21,8 +22,8 @@ class Inflight {
   [[nodiscard]] bool enter(Token& token);
   void leave(Token token);
 
-  /// Waits for all that entered before this call; later work does not prolong it. False: no progress for
-  /// `timeout` nanoseconds.
+  /// Waits for all that entered before this call; later work does not prolong it. False: no
+  /// progress for `timeout` nanoseconds.
   [[nodiscard]] bool flush(std::uint64_t timeout, Progress const& progress);
 
   /// Refuses more and waits until all have left. False: no progress for `timeout` nanoseconds.

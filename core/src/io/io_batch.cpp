@@ -31,7 +31,8 @@ std::string_view remedy(int os_errno)
     case EIO:
       return "the drive or its connection failed: see the kernel's log";
     case EFAULT:
-      return "the memory is not mapped, or belongs to a device (only the cufile backend takes that)";
+      return "the memory is not mapped, or belongs to a device (only the cufile backend takes "
+             "that)";
     default:
       return {};
   }
@@ -175,7 +176,8 @@ void IoBatch::piece_ended() noexcept
 void IoBatch::finish() noexcept
 {
   auto const moved = moved_.load(std::memory_order_relaxed);
-  // Whoever sees the ticket's end may rely on it: the memory is given back, a freed extent's bytes too.
+  // Whoever sees the ticket's end may rely on it: the memory is given back, a freed extent's bytes
+  // too.
   owner_.release();
   if (subject_) {
     subject_->settled(op_, moved);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What one call asks for: its pieces, its ticket, and what must live until the last piece has ended.
+/// What one call asks for: its pieces, its ticket, and what must live until the last piece has
+/// ended.
 #pragma once
 
 #include "io/engine.hpp"
@@ -18,8 +19,9 @@ namespace datapath {
 /// The extent that a batch works on.
 class IoSubject : public RefCounted {
  public:
-  /// No piece touches memory or drive any more; the ticket is still pending. The batch's reference goes
-  /// right after this: whoever sees the ticket's end and drops the last one has the bytes back at once.
+  /// No piece touches memory or drive any more; the ticket is still pending. The batch's reference
+  /// goes right after this: whoever sees the ticket's end and drops the last one has the bytes back
+  /// at once.
   virtual void settled(IoOp op, std::uint64_t nbytes) noexcept = 0;
 };
 
@@ -30,7 +32,8 @@ class IoDoor : public RefCounted {
   virtual void left(Inflight::Token token) noexcept = 0;
 
   void attempt_ended() noexcept { attempts_ended_.fetch_add(1, std::memory_order_relaxed); }
-  /// Attempts of its batches that have ended. Tells slow from stuck, whatever its engine does for others.
+  /// Attempts of its batches that have ended. Tells slow from stuck, whatever its engine does for
+  /// others.
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept
   { return attempts_ended_.load(std::memory_order_relaxed); }
 

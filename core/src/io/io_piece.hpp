@@ -16,8 +16,8 @@ class IoBatch;
 
 enum class IoOp : std::uint8_t { read, write };
 
-/// A part of a request, cut so that one call can serve it. Progress moves its fields forward, so they
-/// always say what is left.
+/// A part of a request, cut so that one call can serve it. Progress moves its fields forward, so
+/// they always say what is left.
 struct IoPiece {
   IoPiece* next{nullptr};
   IoBatch* batch{nullptr};

@@ -9,8 +9,8 @@
 
 namespace datapath {
 
-/// `name` of at most 15 characters. A write past the file size limit raises SIGXFSZ, which would end the
-/// process if it were not blocked here; the call's EFBIG says it all.
+/// `name` of at most 15 characters. A write past the file size limit raises SIGXFSZ, which would
+/// end the process if it were not blocked here; the call's EFBIG says it all.
 [[nodiscard]] std::thread start_io_thread(std::string name, std::function<void()> body);
 
 /// The same protection for calls on the caller's own thread, for as long as it lives.

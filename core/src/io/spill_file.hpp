@@ -13,14 +13,15 @@ namespace datapath {
 
 class SpillFile {
  public:
-  /// Makes a file with mode 0600. `keep`: it has a name until `close`; else it never has one, or loses it
-  /// at once, so that nothing is left behind by a crash. Throws DP_ERR_IO.
+  /// Makes a file with mode 0600. `keep`: it has a name until `close`; else it never has one, or
+  /// loses it at once, so that nothing is left behind by a crash. Throws DP_ERR_IO.
   SpillFile(std::string directory, bool keep, DirectMode direct);
   ~SpillFile();
   SpillFile(SpillFile const&)            = delete;
   SpillFile& operator=(SpillFile const&) = delete;
 
-  /// Makes the file `nbytes` long, with its blocks allocated where the file system can. 0, or the errno.
+  /// Makes the file `nbytes` long, with its blocks allocated where the file system can. 0, or the
+  /// errno.
   [[nodiscard]] int grow(std::uint64_t nbytes) noexcept;
   /// Bytes that the file system has for us; throws DP_ERR_IO.
   [[nodiscard]] std::uint64_t available() const;

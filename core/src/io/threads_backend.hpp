@@ -31,7 +31,8 @@ class ThreadsBackend : public Backend {
   /// One attempt on the calling thread: bytes, or a negated errno.
   [[nodiscard]] virtual std::int64_t attempt(IoPiece const& piece) noexcept;
 
-  /// For destruction, where nothing is in flight: however late a thread gets to run, it is waited for.
+  /// For destruction, where nothing is in flight: however late a thread gets to run, it is waited
+  /// for.
   void join_idle() noexcept;
 
  private:

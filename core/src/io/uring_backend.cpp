@@ -11,8 +11,8 @@ namespace datapath {
 
 namespace {
 
-/// Fewer pieces than this are not worth the wake-up of one more thread, unless they are large: then the
-/// copy that a page cache makes of each is work for several processors.
+/// Fewer pieces than this are not worth the wake-up of one more thread, unless they are large: then
+/// the copy that a page cache makes of each is work for several processors.
 constexpr std::size_t pieces_a_ring       = 32;
 constexpr std::size_t large_pieces_a_ring = 2;
 constexpr std::uint64_t large_piece       = 128U << 10U;

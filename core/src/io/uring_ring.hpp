@@ -16,9 +16,9 @@ struct io_uring;
 
 namespace datapath {
 
-/// Others hand pieces over in batches under one lock; they wake the thread by an event only if it sleeps
-/// and has room. The thread fills the ring from its queue, and enters the kernel once a round for
-/// submitting and for waiting.
+/// Others hand pieces over in batches under one lock; they wake the thread by an event only if it
+/// sleeps and has room. The thread fills the ring from its queue, and enters the kernel once a
+/// round for submitting and for waiting.
 class UringRing {
  public:
   /// Throws DP_ERR_UNSUPPORTED with the reason.
@@ -36,8 +36,8 @@ class UringRing {
   { return load_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t attempts_ended() const noexcept
   { return attempts_ended_.load(std::memory_order_relaxed); }
-  /// Pieces that the kernel took and whose ends cannot be fetched any more: they never end, and their
-  /// tickets stay pending.
+  /// Pieces that the kernel took and whose ends cannot be fetched any more: they never end, and
+  /// their tickets stay pending.
   [[nodiscard]] std::uint64_t lost() const noexcept
   { return lost_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t flags() const noexcept { return flags_; }

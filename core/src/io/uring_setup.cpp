@@ -20,16 +20,16 @@ namespace datapath {
 
 namespace {
 
-/// Best first: completions run when the thread asks for them (kernel 6.1), else without interrupting it
-/// (5.19), else anyhow.
+/// Best first: completions run when the thread asks for them (kernel 6.1), else without
+/// interrupting it (5.19), else anyhow.
 constexpr std::array<std::uint32_t, 4> flag_choices{
   IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
   IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,
   IORING_SETUP_SUBMIT_ALL,
   0};
 
-/// A ring may get the addresses that another thread's ring just gave up. The kernel puts the one after
-/// the other, and this says so to those who only see the program, such as ThreadSanitizer.
+/// A ring may get the addresses that another thread's ring just gave up. The kernel puts the one
+/// after the other, and this says so to those who only see the program, such as ThreadSanitizer.
 std::atomic<unsigned> rings_given_up{0};
 
 int make_ring(io_uring& ring, std::uint32_t entries)
@@ -125,13 +125,16 @@ std::string explain_ring_error(int os_errno, char const* step)
              "; set it to 0, or with 1 join the group of kernel.io_uring_group";
     }
     return text +
-           "; a seccomp filter or a security module forbids it, as containers do by default; run with "
+           "; a seccomp filter or a security module forbids it, as containers do by default; run "
+           "with "
            "a profile that allows io_uring_setup, io_uring_enter and io_uring_register";
   }
   if (os_errno == ENOSYS) {
     return text +
-           "; the kernel was built without io_uring or a sandbox hides it; run outside of the sandbox, or "
-           "with a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register";
+           "; the kernel was built without io_uring or a sandbox hides it; run outside of the "
+           "sandbox, or "
+           "with a seccomp profile that allows io_uring_setup, io_uring_enter and "
+           "io_uring_register";
   }
   if (os_errno == ENOMEM) {
     return text + "; raise the limit of locked memory (ulimit -l) or lower io.depth and io.threads";

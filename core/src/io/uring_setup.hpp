@@ -10,8 +10,8 @@ struct io_uring;
 
 namespace datapath {
 
-/// Makes `ring` on the calling thread, which must be the one that submits to it, and reads from it once for
-/// a trial. 0, or a negated errno with what was tried in `step`.
+/// Makes `ring` on the calling thread, which must be the one that submits to it, and reads from it
+/// once for a trial. 0, or a negated errno with what was tried in `step`.
 [[nodiscard]] int set_up_ring(io_uring& ring, std::uint32_t entries, char const*& step);
 
 /// The counterpart, on the same thread.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Spill space over one or several directories: extents inside preallocated files, striped, each drive
-/// with its own queue.
+/// Spill space over one or several directories: extents inside preallocated files, striped, each
+/// drive with its own queue.
 #pragma once
 
 #include "io/engine.hpp"
@@ -34,8 +34,8 @@ class Volume final : public IoDoor {
 
   /// Throws DP_ERR_NO_SPACE with what was asked for, what is free, and the remedy.
   [[nodiscard]] Ref<Extent> allocate(std::uint64_t nbytes);
-  /// Ends what is in flight, then removes the files; extents that live on refuse I/O. Throws DP_ERR_IO
-  /// (ETIMEDOUT) when requests never end.
+  /// Ends what is in flight, then removes the files; extents that live on refuse I/O. Throws
+  /// DP_ERR_IO (ETIMEDOUT) when requests never end.
   void close();
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] dp_volume_stats stats() const;

@@ -181,8 +181,8 @@ std::uint64_t VolumeSpace::room(Attempt const& attempt, std::size_t drive) const
   return ceiling == 0 ? 0 : std::min(ceiling, drives_[drive]->room(limits_.grain));
 }
 
-/// In steps of a segment, but no drive takes more than its share of the ceiling before it must: else the
-/// first one would leave the others nothing to stripe over.
+/// In steps of a segment, but no drive takes more than its share of the ceiling before it must:
+/// else the first one would leave the others nothing to stripe over.
 bool VolumeSpace::grow(Attempt& attempt, std::size_t index, std::uint64_t needed)
 {
   auto& drive      = *drives_[index];

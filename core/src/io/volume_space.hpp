@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Where a volume's extents lie: on which drives, striped or not, under the ceiling and the drives' reserves.
+/// Where a volume's extents lie: on which drives, striped or not, under the ceiling and the drives'
+/// reserves.
 #pragma once
 
 #include "io/drive.hpp"

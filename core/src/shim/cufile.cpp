@@ -42,11 +42,11 @@ Library load()
   void* const handle = ::dlopen(library_name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     char const* const why = ::dlerror();
-    fail(
-      DP_ERR_UNSUPPORTED,
-      std::string{"cuFile cannot be loaded: "} + (why != nullptr ? why : library_name) +
-        "; install GPUDirect Storage (nvidia-gds) or the wheel nvidia-cufile, and have its folder on the "
-        "loader's path");
+    fail(DP_ERR_UNSUPPORTED,
+         std::string{"cuFile cannot be loaded: "} + (why != nullptr ? why : library_name) +
+           "; install GPUDirect Storage (nvidia-gds) or the wheel nvidia-cufile, and have its "
+           "folder on the "
+           "loader's path");
   }
   Library functions;
   find(handle, "cuFileDriverOpen", functions.driver_open);

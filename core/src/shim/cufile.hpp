@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// libcufile, loaded at run time with our own declarations: the functions, or the reason why there are none.
+/// libcufile, loaded at run time with our own declarations: the functions, or the reason why there
+/// are none.
 #pragma once
 
 #include <sys/types.h>
@@ -58,11 +59,12 @@ struct Library {
   ssize_t (*write)(Handle, void const*, std::size_t, off_t, off_t){nullptr};
 };
 
-/// The library with its driver open; the first call loads it. Throws DP_ERR_UNSUPPORTED with the reason.
+/// The library with its driver open; the first call loads it. Throws DP_ERR_UNSUPPORTED with the
+/// reason.
 [[nodiscard]] Library const& library();
 
-/// Bytes go straight between drive and GPU (nvidia-fs or peer-to-peer DMA), not through host memory as in
-/// cuFile's compatibility mode.
+/// Bytes go straight between drive and GPU (nvidia-fs or peer-to-peer DMA), not through host memory
+/// as in cuFile's compatibility mode.
 [[nodiscard]] bool is_direct(Library const& library) noexcept;
 
 /// "cuFile error 5008, CUDA error 0".

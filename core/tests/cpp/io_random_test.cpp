@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t file_bytes = 1U << 20U;
 
 struct RandomTest : EachBackend {
-  /// Random writes and reads of any offset, length and address, compared with the same done in memory.
+  /// Random writes and reads of any offset, length and address, compared with the same done in
+  /// memory.
   void compare_with_model(std::string const& path, EngineOptions const& options, unsigned seed)
   {
     SCOPED_TRACE(path + " seed " + std::to_string(seed));
@@ -131,8 +132,9 @@ TEST_P(RandomTest, concurrent_writes_to_disjoint_ranges_never_disturb_each_other
 
 TEST_P(RandomTest, small_writes_beside_the_end_of_a_direct_one_lose_nothing)
 {
-  // The large write ends within a page in which others write. If its last sector went around the page
-  // cache, the kernel would meet a dirty page there: an EIO at the next sync, or bytes written back stale.
+  // The large write ends within a page in which others write. If its last sector went around the
+  // page cache, the kernel would meet a dirty page there: an EIO at the next sync, or bytes written
+  // back stale.
   constexpr std::size_t large_bytes = (64U << 10U) + 512;
   auto const file                   = engine()->open(folder_.file("page"), "w+");
   Memory const zeros{file_bytes};

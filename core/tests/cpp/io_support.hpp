@@ -140,7 +140,8 @@ inline dp_owner counting_owner(std::atomic<int>& count)
   return {[](void* context) { static_cast<std::atomic<int>*>(context)->fetch_add(1); }, &count};
 }
 
-/// Runs once for each backend that works everywhere; io_uring is skipped with its reason where it does not.
+/// Runs once for each backend that works everywhere; io_uring is skipped with its reason where it
+/// does not.
 class EachBackend : public ::testing::TestWithParam<char const*> {
  protected:
   void SetUp() override
