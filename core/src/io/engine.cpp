@@ -55,7 +55,7 @@ std::string_view direct_name(DirectMode mode)
 
 }  // namespace
 
-Engine::Engine(EngineOptions options)
+Engine::Engine(EngineOptions const& options)
   : requested_{options.backend.empty() ? setting("io.backend").value : options.backend},
     direct_{resolve_direct(options.direct)},
     chunk_bytes_{setting_bytes("io.chunk_bytes")},

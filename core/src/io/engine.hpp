@@ -38,7 +38,7 @@ struct EngineOptions {
 
 class Engine : public RefCounted {
  public:
-  explicit Engine(EngineOptions options);
+  explicit Engine(EngineOptions const& options);
   ~Engine() override;
 
   [[nodiscard]] Ref<File> open(std::string const& path, std::string_view mode);

@@ -116,11 +116,12 @@ std::vector<ExtentRun> VolumeSpace::try_drives(Attempt& attempt, std::uint64_t t
 {
   for (auto usable = usable_drives(attempt); !usable.empty(); usable = usable_drives(attempt)) {
     if (total <= limits_.stripe_bytes) {
-      // Stable: of equally loaded drives the one whose turn it is.
-      std::stable_sort(usable.begin(), usable.end(), [&](std::size_t a, std::size_t b) {
-        return drives_[a]->backend().load() < drives_[b]->backend().load();
-      });
-      usable.erase(usable.begin() + 1, usable.end());
+      // The first of equals is the one whose turn it is.
+      auto const least =
+        *std::min_element(usable.begin(), usable.end(), [&](std::size_t a, std::size_t b) {
+          return drives_[a]->backend().load() < drives_[b]->backend().load();
+        });
+      usable.assign(1, least);
     }
     auto const shares = deal(total, limits_.stripe_bytes, usable.size());
     bool complete     = true;
