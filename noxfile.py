@@ -124,13 +124,8 @@ def lint(session: nox.Session) -> None:
         for path in sorted((ROOT / folder).rglob(pattern))
     ]
     configure(session, python, "plain")
-    tidy = (
-        tool(python, "run-clang-tidy.py"),
-        "-quiet",
-        "-hide-progress",
-        "-j",
-        str(os.cpu_count()),
-    )
+    cores = str(os.cpu_count())
+    tidy = (tool(python, "run-clang-tidy.py"), "-quiet", "-hide-progress", "-j", cores)
     commands = {
         "ruff": (python, "-m", "ruff", "check", "."),
         "ruff format": (python, "-m", "ruff", "format", "--check", "."),
@@ -164,21 +159,16 @@ def run_all(session: nox.Session, commands: dict[str, tuple[str, ...]]) -> None:
 def cpp(session: nox.Session) -> None:
     """Build and run core's C++ tests: plain, address (with undefined), thread; or those named."""
     python = tools(session, "build")
+    cores = str(os.cpu_count())
+    commands = {}
     for variant in session.posargs or CPP:
         configure(session, python, variant)
         folder = str(BUILD / f"cpp-{variant}")
         session.run(tool(python, "cmake"), "--build", folder, external=True)
-        command = [
-            tool(python, "ctest"),
-            "--test-dir",
-            folder,
-            "--output-on-failure",
-            "-j",
-            str(os.cpu_count()),
-        ]
-        if variant == "thread":
-            command = [*without_address_randomisation(), *command]
-        session.run(*command, external=True)
+        command = (tool(python, "ctest"), "--test-dir", folder, "--output-on-failure", "-j", cores)
+        prefix = without_address_randomisation() if variant == "thread" else ()
+        commands[variant] = (*prefix, *command)
+    run_all(session, commands)
 
 
 def tool(python: str, name: str) -> str:
@@ -198,9 +188,9 @@ def configure(session: nox.Session, python: str, variant: str) -> None:
     )  # fmt: skip
 
 
-def without_address_randomisation() -> list[str]:
+def without_address_randomisation() -> tuple[str, ...]:
     """Return the prefix that keeps older thread sanitizers from refusing newer kernels' layouts."""
-    return ["setarch", "--addr-no-randomize"] if shutil.which("setarch") else []
+    return ("setarch", "--addr-no-randomize") if shutil.which("setarch") else ()
 
 
 @nox.session(reuse_venv=True)
