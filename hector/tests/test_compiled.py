@@ -44,6 +44,13 @@ def test_every_form_equals_eager(name, forms):
     check(name, forms, g, inputs(name, g, maker(torch.float64), 5, 6))
 
 
+@pytest.mark.parametrize("widths", [(0, 2), (3, 0)])
+@pytest.mark.parametrize("name", sorted(LAYERS.keys() - {"typed"}))  # A mean of nothing is NaN.
+def test_rows_of_no_width(name, widths):
+    g = graph()
+    check(name, "auto", g, inputs(name, g, maker(torch.float64), *widths))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", LAYERS)
 def test_lower_precision_within_bounds(name, dtype):

@@ -43,6 +43,12 @@ def test_names_and_counts():
         ({"node_type": torch.tensor([0, -1, 1])}, IndexError, "node_type holds -1"),
         ({"node_type": torch.zeros(3)}, TypeError, "node_type must be int32 or int64"),
         ({"edge_type": TYPES.to("meta")}, ValueError, "edge_type on meta"),
+        ({"edge_index": INDEX.to_sparse()}, TypeError, "must be dense, not torch.sparse_coo"),
+        (
+            {"edge_index": INDEX.to("meta"), "edge_type": TYPES.to("meta")},
+            TypeError,
+            "needs ids that have values",
+        ),
     ],
 )
 def test_bad_input(change, error, text):

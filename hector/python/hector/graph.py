@@ -29,6 +29,8 @@ def _check_tensor(name: str, value: object, rank: int) -> Tensor:
         raise TypeError(f"Graph: {name} must be a tensor, not {type(value).__name__}")
     if value.dtype not in _INTEGERS:
         raise TypeError(f"Graph: {name} must be int32 or int64, not {value.dtype}")
+    if value.layout is not torch.strided:
+        raise TypeError(f"Graph: {name} must be dense, not {value.layout}; use to_dense()")
     if value.dim() != rank:
         raise ValueError(f"Graph: {name} must have {rank} dimension(s), not {tuple(value.shape)}")
     return value
@@ -83,6 +85,8 @@ class Graph:
             raise ValueError(
                 f"Graph: edge_index is on {edge_index.device}, edge_type on {edge_type.device}"
             )
+        if edge_index.is_meta:
+            raise TypeError("Graph: edge_index is on meta; a graph needs ids that have values")
         if num_relations is None:
             num_relations = int(edge_type.max()) + 1 if edge_type.numel() else 0
         for name, count in (("num_nodes", num_nodes), ("num_relations", num_relations)):

@@ -7,6 +7,7 @@ gathered matrices are ever stored for all edges.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -34,7 +35,17 @@ def _pieces(bounds: list[int], rows: int) -> Iterator[tuple[int, int, int]]:
 
 def _read(x: Tensor, index: Tensor | None, start: int, stop: int) -> Tensor:
     rows = x[start:stop] if index is None else x.index_select(0, index[start:stop])
-    return rows.reshape(-1, x.shape[-1])
+    return _matrix(rows)
+
+
+def _matrix(x: Tensor) -> Tensor:
+    """All that stands before the last axis as rows; -1 is no size where another one is 0."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _matrices(x: Tensor) -> Tensor:
+    """One matrix for each row of ``x``."""
+    return x.reshape(x.shape[0], math.prod(x.shape[1:-1]), x.shape[-1])
 
 
 def _index(plan: Plan, rows: str | None, type_: str) -> Tensor | None:
@@ -74,7 +85,7 @@ def linear(
         x = x if rows is None else x.index_select(0, plan.index(rows))
         if w.dim() == 2:
             return x @ w
-        return torch.bmm(x.reshape(x.shape[0], -1, x.shape[-1]), w).reshape(*x.shape[:-1], -1)
+        return torch.bmm(_matrices(x), w).reshape(*x.shape[:-1], w.shape[-1])
     bounds, order = plan.host_bounds(type), plan.segments(type).order
     index = _index(plan, rows, type)
     out = x.new_empty((bounds[-1], *x.shape[1:-1], w.shape[-1]))
@@ -129,5 +140,5 @@ def outer(
     x = x if rows is None else x.index_select(0, plan.index(rows))
     y = y if rows_y is None else y.index_select(0, plan.index(rows_y))
     if rows_summed:
-        return x.reshape(-1, k).mT @ y.reshape(-1, n)
-    return torch.bmm(x.reshape(x.shape[0], -1, k).mT, y.reshape(y.shape[0], -1, n))
+        return _matrix(x).mT @ _matrix(y)
+    return torch.bmm(_matrices(x).mT, _matrices(y))
