@@ -33,7 +33,7 @@ def test_equal_to_plain_training(tmp_path: Path, device: str) -> None:
     kept_model, kept = relational_gnn.train(graph, SETTINGS, mode="datapath", device=device)
     moved_bytes = []
     with_offload = ssdtrain.Offloader(
-        spill=str(tmp_path), host=0, ssd="64MiB", min_bytes=0, plan="all", checks=True
+        spill=str(tmp_path), host=0, ssd="64MiB", min_bytes=0, plan="all", backlog=0, checks=True
     )
     try:
 
@@ -72,7 +72,7 @@ def test_one_step_gives_the_plain_gradients(tmp_path: Path) -> None:
         torch.manual_seed(0)
         model = relational_gnn.RelationalGNN(16, 32, 3, 5, mode=mode)
         offloader = ssdtrain.Offloader(
-            spill=str(tmp_path), host=0, ssd="64MiB", min_bytes=0, plan="all"
+            spill=str(tmp_path), host=0, ssd="64MiB", min_bytes=0, plan="all", backlog=0
         )
         with offloader:
             loss = model(x, (block, block)).square().mean()

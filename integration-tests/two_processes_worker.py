@@ -62,7 +62,7 @@ def main(rank: int, rendezvous: str, out: str, spill: str | None) -> None:
             import ssdtrain
 
             offloader = ssdtrain.Offloader(
-                spill=spill, host=0, ssd="64MiB", min_bytes=0, plan="all", checks=True
+                spill=spill, host=0, ssd="64MiB", min_bytes=0, plan="all", backlog=0, checks=True
             )
             with contextlib.closing(offloader):
                 result = _train(rank, offloader)
