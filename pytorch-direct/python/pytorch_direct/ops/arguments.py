@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+
+from datapath_core.errors import UnsupportedError
 
 __all__ = [
     "bad_id_message",
     "check_ids",
+    "check_memory",
     "check_out",
     "check_source",
     "note_write",
@@ -29,6 +34,33 @@ def check_source(source: object, what: str) -> None:
         raise TypeError(f"{what} must be on the CPU or on a CUDA device, not on {source.device}")
     if source.dim() == 0:
         raise ValueError(f"{what} must have a dimension to take rows of; it has none")
+
+
+def check_memory(what: str, *operands: object) -> None:
+    """Raise unless native code may read the operands' memory, and nothing rides on them unseen.
+
+    Raises
+    ------
+    TypeError
+        An operand has no memory: a tensor of ``FakeTensorMode``, or autograd's zero tensor.
+    UnsupportedError
+        An operand carries a tangent of forward-mode differentiation, which would be lost.
+    """
+    for operand in operands:
+        if not isinstance(operand, torch.Tensor):
+            continue
+        if isinstance(operand, FakeTensor):
+            raise TypeError(
+                f"{what}: a tensor of FakeTensorMode has no memory to read; leave the mode, or use "
+                "torch.compile, which knows the operator's shapes"
+            )
+        if operand._is_zerotensor():
+            raise TypeError(f"{what}: autograd's zero tensor has no memory to read; clone() it")
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(operand).tangent is not None:
+            raise UnsupportedError(
+                f"{what} has no forward-mode derivative: use torch.index_select or index_add_ "
+                "there, or reverse mode"
+            )
 
 
 def check_ids(ids: object) -> None:

@@ -11,7 +11,14 @@ import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops import gather_cpu, gather_cuda
-from pytorch_direct.ops.arguments import ID_DTYPES, check_ids, check_out, check_source, note_write
+from pytorch_direct.ops.arguments import (
+    ID_DTYPES,
+    check_ids,
+    check_memory,
+    check_out,
+    check_source,
+    note_write,
+)
 from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
 
@@ -177,6 +184,7 @@ def gather_by_index(table: UnifiedTensor, index: Any, *, wrap: bool = True) -> t
 def _gather(
     src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None, options: Options
 ) -> torch.Tensor:
+    check_memory("gather", src, ids, out)
     if out is None and src.requires_grad and torch.is_grad_enabled():
         rows: torch.Tensor = _Gather.apply(src, ids, options)  # type: ignore[no-untyped-call]
         return rows

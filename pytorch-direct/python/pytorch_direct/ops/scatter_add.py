@@ -10,6 +10,7 @@ from pytorch_direct import _native
 from pytorch_direct.ops.arguments import (
     bad_id_message,
     check_ids,
+    check_memory,
     check_source,
     note_write,
     storage_range,
@@ -71,6 +72,7 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
             f"rows must have shape {(ids.numel(), *dst.shape[1:])} for these ids, "
             f"not {tuple(rows.shape)}"
         )
+    check_memory("scatter_add_", dst, ids, rows)
     low, high = storage_range(dst)
     for name, operand in (("ids", ids), ("rows", rows)):
         begin, end = storage_range(operand)
