@@ -184,3 +184,16 @@ def test_files_have_no_name(tmp_path: Path, open_with: Callable[..., ssdtrain.Of
     assert list(tmp_path.iterdir()) == []
     loss.backward()
     off.close()
+
+
+def test_auto_stores_a_tensor_larger_than_the_backlog_when_nothing_is_on_its_way(
+    open_with: Callable[..., ssdtrain.Offloader],
+) -> None:
+    w = torch.randn(4096, requires_grad=True)
+    off = open_with("", plan="auto", backlog=1000)
+    with off:
+        loss = (w * 2).square().sum()
+    assert "drives behind" not in off.report()["kept_by_reason"]
+    loss.backward()
+    assert torch.equal(w.grad, 8 * w.detach())
+    off.close()

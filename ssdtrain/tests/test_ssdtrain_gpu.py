@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On the GPU: host tier, disk tier and both give plain training's gradients, and give memory back."""
+"""On the GPU: host tier, disk tier and both give plain gradients, and give memory back."""
 
 from __future__ import annotations
 

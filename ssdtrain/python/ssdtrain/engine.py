@@ -157,7 +157,9 @@ class Engine:
 
     def _store(self, group: Group) -> None:
         data = bytes_of(_present(group.held), group.span)
-        if not self._wait_for_backlog and self._outgoing_bytes + group.nbytes > self._backlog:
+        # One larger than the backlog goes when nothing else is on its way.
+        waiting = self._outgoing_bytes
+        if not self._wait_for_backlog and waiting and waiting + group.nbytes > self._backlog:
             self._count_kept(group, "drives behind")
             return
         reason = "no tier for this device"

@@ -56,11 +56,16 @@ def check_memory(what: str, *operands: object) -> None:
             )
         if operand._is_zerotensor():
             raise TypeError(f"{what}: autograd's zero tensor has no memory to read; clone() it")
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(operand).tangent is not None:
+        if forward_ad._current_level >= 0 and _tangent(operand) is not None:
             raise UnsupportedError(
                 f"{what} has no forward-mode derivative: use torch.index_select or index_add_ "
                 "there, or reverse mode"
             )
+
+
+def _tangent(operand: torch.Tensor) -> torch.Tensor | None:
+    found: torch.Tensor | None = forward_ad.unpack_dual(operand).tangent  # type: ignore[no-untyped-call]
+    return found
 
 
 def check_ids(ids: object) -> None:
