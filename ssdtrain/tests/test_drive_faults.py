@@ -187,10 +187,10 @@ def test_files_have_no_name(tmp_path: Path, open_with: Callable[..., ssdtrain.Of
 
 
 def test_auto_stores_a_tensor_larger_than_the_backlog_when_nothing_is_on_its_way(
-    open_with: Callable[..., ssdtrain.Offloader],
+    tmp_path: Path,
 ) -> None:
     w = torch.randn(4096, requires_grad=True)
-    off = open_with("", plan="auto", backlog=1000)
+    off = ssdtrain.Offloader(tmp_path, host=0, ssd="1MiB", min_bytes=1, plan="auto", backlog=1000)
     with off:
         loss = (w * 2).square().sum()
     assert "drives behind" not in off.report()["kept_by_reason"]
