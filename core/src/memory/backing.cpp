@@ -19,7 +19,7 @@ namespace datapath {
 
 namespace {
 
-constexpr std::uint64_t touch_bytes   = std::uint64_t{32} << 20U;
+constexpr std::uint64_t touch_bytes = std::uint64_t{32} << 20U;
 // More do not touch faster: zeroing is bound by memory, and the kernel's locks are contended.
 constexpr unsigned most_threads       = 8;
 constexpr int memory_policy_preferred = 1;  // MPOL_PREFERRED
