@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.flop_counter import FlopCounterMode
 
 import ssdtrain
 
@@ -178,3 +185,29 @@ def test_storage_alive_elsewhere_counts_as_nothing(offloader: ssdtrain.Offloader
     assert report["bytes"]["disk"] == 0
     assert report["forwarded_bytes"] >= 4096
     assert y.numel() == 1024
+
+
+def test_modes_that_only_look_do_not_keep_tensors(offloader: ssdtrain.Offloader) -> None:
+    w = torch.randn(64, 64, requires_grad=True)
+    with FlopCounterMode(display=False), offloader:
+        loss = (w @ w).tanh().sum()
+    assert offloader.report()["bytes"]["disk"] > 0
+    loss.backward()
+
+
+def test_modes_that_record_keep_tensors(offloader: ssdtrain.Offloader) -> None:
+    w = torch.randn(64, 64, requires_grad=True)
+
+    def save_products(ctx: object, op: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+        product = op is torch.ops.aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if product else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def step() -> torch.Tensor:
+        contexts = functools.partial(create_selective_checkpoint_contexts, save_products)
+        y = checkpoint(lambda t: (t @ t).tanh() @ t, w, use_reentrant=False, context_fn=contexts)
+        return torch.autograd.grad(y.sum(), w)[0]
+
+    expected = step()
+    with offloader:
+        found = step()
+    assert torch.equal(expected, found)

@@ -5,10 +5,28 @@ from __future__ import annotations
 
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .storage import ALIGNMENT, byte_range
 
 __all__ = ["Selection"]
+
+# They record operations to run or return them later, and would take the offloader's for those
+# of the model: selective checkpointing, tracing. Modes that only look, as counters do, may see them.
+RECORDING_MODES = frozenset(
+    {
+        "_CachingTorchDispatchMode",
+        "_CachedTorchDispatchMode",
+        "ProxyTorchDispatchMode",
+        "FunctionalTensorMode",
+        "FakeTensorMode",
+    }
+)
+
+
+def _recording_mode() -> str | None:
+    names = [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
+    return next((name for name in names if name in RECORDING_MODES), None)
 
 
 class Selection:
@@ -37,9 +55,8 @@ class Selection:
             return f"subclass {type(tensor).__name__}"
         if is_functorch_wrapped_tensor(tensor):
             return "inside a functorch transform"
-        if torch._C._len_torch_dispatch_stack() > 0:
-            # It would see (record, cache, trace) the offloader's own operations as the model's.
-            return "inside a dispatch mode"
+        if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
+            return f"inside {mode}"
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return f"layout {tensor.layout}"
         if tensor.is_nested or tensor._is_zerotensor():
