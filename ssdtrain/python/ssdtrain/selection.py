@@ -12,7 +12,7 @@ from .storage import ALIGNMENT, byte_range
 __all__ = ["Selection"]
 
 # They record operations to run or return them later, and would take the offloader's for those
-# of the model: selective checkpointing, tracing. Modes that only look, as counters do, may see them.
+# of the model: selective checkpointing, tracing. Modes that only look, like counters, may see.
 RECORDING_MODES = frozenset(
     {
         "_CachingTorchDispatchMode",
