@@ -29,7 +29,7 @@ std::chrono::nanoseconds bounded(std::uint64_t nanoseconds)
 
 }  // namespace
 
-Progress::Progress(Ref<Device> device, ProgressOptions const& options)
+Progress::Progress(Ref<Device> const& device, ProgressOptions const& options)
   : flags_{std::make_unique<FlagPool>(device, options.pool)},
     mover_{std::make_unique<Mover>(device, *this, options)}
 {}

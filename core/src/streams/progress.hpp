@@ -29,7 +29,7 @@ struct ProgressOptions {
 /// Outlives its scheduler while transfers are in flight; the thread then lets go of everything by itself.
 class Progress : public std::enable_shared_from_this<Progress> {
  public:
-  Progress(Ref<Device> device, ProgressOptions const& options);
+  Progress(Ref<Device> const& device, ProgressOptions const& options);
   Progress(Progress const&)            = delete;
   Progress& operator=(Progress const&) = delete;
   ~Progress();
