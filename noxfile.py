@@ -167,7 +167,8 @@ def cpp(session: nox.Session) -> None:
         configure(session, python, variant)
         folder = str(BUILD / f"cpp-{variant}")
         session.run(tool(python, "cmake"), "--build", folder, external=True)
-        command = (tool(python, "ctest"), "--test-dir", folder, "--output-on-failure", "-j", cores)
+        ctest = tool(python, "ctest")
+        command: tuple[str, ...] = (ctest, "--test-dir", folder, "--output-on-failure", "-j", cores)
         if variant != "plain":
             # A sanitizer slows threads down unevenly: what two of them do at a time may fall apart.
             command = (*command, "--repeat", "until-pass:3")
