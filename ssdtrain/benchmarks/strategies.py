@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to live with a step's activations, measured alike: step time, and peak over the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import ssdtrain
+
+__all__ = ["Measured", "Strategy", "checkpointed", "measure", "offloader", "peers", "trl"]
+
+Forward = Callable[[bool], torch.Tensor]
+
+
+@dataclass
+class Strategy:
+    """A name, a context for the forward pass, and whether blocks are checkpointed.
+
+    ``settle`` steps run before the timed ones: offloaders profile and plan in them.
+    """
+
+    name: str
+    context: Callable[[], Any] = contextlib.nullcontext
+    recompute: bool = False
+    settle: int = 2
+    steps: int = 5
+    close: Callable[[], None] = lambda: None
+    report: Callable[[], dict[str, Any]] = dict
+
+
+@dataclass
+class Measured:
+    """Milliseconds a step (median), bytes of the peak over what is resident between steps."""
+
+    name: str
+    ms: float
+    peak: int
+    loss: float
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gib(self) -> float:
+        """The peak in GiB."""
+        return self.peak / 2**30
+
+
+def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
+    """Run a strategy's steps; ``forward(recompute)`` gives the loss.
+
+    The peak is the highest of the timed steps, over what is resident between steps: weights and
+    gradients, which are added to from step to step.
+    """
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    torch.cuda.empty_cache()
+    times, peak, value = [], 0, float("nan")
+
+    def step() -> torch.Tensor:
+        with strategy.context():
+            loss = forward(strategy.recompute)
+        loss.backward()
+        return loss.detach()
+
+    try:
+        for _ in range(strategy.settle):
+            step()
+        torch.cuda.synchronize()
+        resident = torch.cuda.memory_allocated()
+        for _ in range(strategy.steps):
+            torch.cuda.reset_peak_memory_stats()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            loss = step()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+            peak = max(peak, torch.cuda.max_memory_allocated() - resident)
+            value = loss.item()
+        report = strategy.report()
+    finally:
+        strategy.close()
+    return Measured(strategy.name, statistics.median(times), peak, value, report)
+
+
+def offloader(name: str, model: nn.Module, *, settle: int = 8, **arguments: Any) -> Strategy:
+    """One of ssdtrain's; arguments are ``ssdtrain.Offloader``'s."""
+    off = ssdtrain.Offloader(**arguments)
+    handle = off.attach(model)
+
+    def close() -> None:
+        handle.remove()
+        off.close()
+
+    return Strategy(name, lambda: off, settle=settle, close=close, report=off.report)
+
+
+def peers() -> Iterator[Strategy]:
+    """Keep, full recomputation of each block, and the offloading contexts of others."""
+    yield Strategy("keep")
+    yield Strategy("full recompute", recompute=True)
+    yield Strategy(
+        "save_on_cpu",
+        lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
+        settle=1,
+        steps=3,
+    )
+
+
+def trl(model: nn.Module) -> Strategy | None:
+    """TRL's offloading context, where TRL is installed; its backward runs inside."""
+    try:
+        from trl.models.activation_offloading import OffloadActivations
+    except ImportError:
+        return None
+    context = OffloadActivations()
+    context.update_model_params(model)
+    return Strategy("TRL OffloadActivations", lambda: context, steps=3)
+
+
+def checkpointed(block: nn.Module, x: torch.Tensor, recompute: bool) -> torch.Tensor:
+    """A block's output, its inside computed again in backward if asked for."""
+    if recompute:
+        found: torch.Tensor = checkpoint(block, x, use_reentrant=False)
+        return found
+    result: torch.Tensor = block(x)
+    return result
