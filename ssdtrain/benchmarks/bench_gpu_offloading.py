@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT blocks in bf16, 16 x 1024 tokens: plans beside keeping, recomputing and others' offloading."""
+"""GPT blocks in bf16, 16 x 1024 tokens: plans beside keep, recompute and others' offloading."""
 
 from __future__ import annotations
 
