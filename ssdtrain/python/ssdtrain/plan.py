@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["GroupPlan", "Plan", "Prediction", "Where"]
+__all__ = ["GroupPlan", "Limits", "Plan", "Prediction", "Where"]
 
 
 class Where(enum.StrEnum):
@@ -44,6 +44,37 @@ class GroupPlan:
     read_at: int | None = None
     load_at: int | None = None
     label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a plan has to keep to.
+
+    Attributes
+    ----------
+    max_memory : int or None
+        Bytes that ``Prediction.peak_bytes`` may reach: the step is made as fast as that allows.
+    max_slowdown : float or None
+        Fraction of the step with everything kept that may be added to it: the peak is made as low
+        as that allows. Without either limit it is 0.02; with both, memory comes first.
+    host_bytes : int
+        Ceiling of pinned memory, with the buffers on the way to disk and back.
+    disk_bytes : int
+        Ceiling of disk space; 0 switches the disk off.
+    write_bytes : int or None
+        Bytes that a step may write to disk; None: any number.
+    allow_host : bool
+        Whether groups may wait in pinned memory. If False, it only serves the disk.
+    allow_recompute : bool
+    """
+
+    max_memory: int | None = None
+    max_slowdown: float | None = None
+    host_bytes: int = 0
+    disk_bytes: int = 0
+    write_bytes: int | None = None
+    allow_host: bool = True
+    allow_recompute: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Rates", "SavedGroup", "Tick", "Timeline"]
+__all__ = ["Rates", "SavedGroup", "Tick", "Timeline", "signature_of"]
+
+
+def signature_of(group_bytes: Iterable[int]) -> str:
+    """Name of a sequence of saves: a hash of the groups' bytes in the order of saving."""
+    text = ",".join(str(nbytes) for nbytes in group_bytes)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,8 @@ class Rates:
     """Measured bytes per second of each lane while the opposite lane is busy too; 0: no such lane.
 
     On the CPU only ``write`` and ``read`` exist. ``overhead`` is the fixed time of one transfer
-    in seconds.
+    in seconds. The rates ``*_alone`` are those while the opposite lane is idle; 0: the same as when
+    it is busy.
     """
 
     d2h: float = 0.0
@@ -86,6 +95,10 @@ class Rates:
     write: float = 0.0
     read: float = 0.0
     overhead: float = 0.0
+    d2h_alone: float = 0.0
+    h2d_alone: float = 0.0
+    write_alone: float = 0.0
+    read_alone: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,8 @@ class Timeline:
     device_type : {"cuda", "cpu"}
     resident_known : bool
         Whether ``others`` was measured (CUDA) or is 0 because nobody counts (CPU).
+    signature : str
+        ``signature_of`` the groups' bytes.
     """
 
     ticks: tuple[Tick, ...]

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which plan a step runs under: profiling, drift, changed shapes. Pure logic, moves nothing.
+
+The engine asks before a step, tells after it, and asks once more when a step saves something else
+than was expected.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .correction import corrected
+from .optimise import optimise
+from .plan import Limits, Plan, Prediction, Where
+from .simulate import keep_everything, simulate
+from .timeline import Rates, Timeline, signature_of
+
+__all__ = ["Steering", "StepOrder", "StepResult"]
+
+Mode = Literal["stream", "keep", "planned"]
+
+TIME_TOLERANCE = 0.03
+PEAK_TOLERANCE = 0.05
+STEPS_OF_DRIFT = 3
+MOST_REPLANS = 4
+MOST_SIGNATURES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrder:
+    """How a step, or the rest of one, is to run.
+
+    Attributes
+    ----------
+    mode : {"stream", "keep", "planned"}
+        "stream": copies start at the save, the backlog is bounded. "keep": nothing moves.
+        "planned": follow ``plan``.
+    plan : Plan or None
+        Only if planned.
+    profile : bool
+        Whether ``StepResult.timeline`` is wanted.
+    reason : str
+        For the report.
+    """
+
+    mode: Mode
+    plan: Plan | None = None
+    profile: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What was measured of a step that has ended.
+
+    Attributes
+    ----------
+    group_bytes : sequence of int
+        Bytes of the step's groups in the order of saving. Empty: a pass without gradients.
+    seconds : float
+        From the step's begin to its end, with waits.
+    peak_bytes : int
+        Highest allocated bytes on the device (on the CPU: of the groups); 0 if not measured.
+    wait_seconds : float
+        Waits for transfers.
+    timeline : Timeline or None
+        If it was asked for and could be measured.
+    followed : bool
+        False if the step left its plan on the way; such a step is no measurement of the plan.
+    """
+
+    group_bytes: Sequence[int]
+    seconds: float
+    peak_bytes: int = 0
+    wait_seconds: float = 0.0
+    timeline: Timeline | None = None
+    followed: bool = True
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What is known of one sequence of saves."""
+
+    group_bytes: tuple[int, ...]
+    timeline: Timeline | None = None
+    clean: bool = False
+    plan: Plan | None = None
+    measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_DRIFT))
+    drifting: int = 0
+    replans: int = 0
+    successor: str | None = None
+    steps: int = 0
+
+
+class Steering:
+    """Decides how each step runs, and makes the plans.
+
+    Parameters
+    ----------
+    limits : Limits
+    rates : callable
+        Measures the lanes; called once, when the first plan is made.
+    plan : Plan, optional
+        A plan that the user gave: followed from the first step on and never replaced.
+    planner : callable, optional
+        ``optimise``, or a stand-in in tests.
+
+    Notes
+    -----
+    Use::
+
+        order = steering.begin_step(most_bytes)
+        # At a save whose bytes are not those of order.plan at that position:
+        order = steering.mismatch(bytes_of_the_groups_saved_so_far)
+        # When the step has ended and its events can be read:
+        steering.end_step(order, StepResult(...))
+
+    A result may be handed in some steps late, with the order that the step ended under.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        rates: Callable[[], Rates],
+        plan: Plan | None = None,
+        planner: Callable[[Timeline, Rates, Limits], Plan] = optimise,
+    ) -> None:
+        self._limits = limits
+        self._measure_rates = rates
+        self._rates: Rates | None = None
+        self._given = plan
+        self._planner = planner
+        self._shapes: OrderedDict[str, _Shape] = OrderedDict()
+        self._last: str | None = None
+        self._order = StepOrder("stream", reason="no step yet")
+        self._replans: list[str] = []
+        self._given_results: deque[StepResult] = deque(maxlen=STEPS_OF_DRIFT)
+
+    # ------------------------------------------------------------------ before and during a step
+
+    def begin_step(self, most_bytes: int | None = None) -> StepOrder:
+        """Say how the next step runs.
+
+        Parameters
+        ----------
+        most_bytes : int, optional
+            Bytes that may be allocated on the device in all. None: no limit is known.
+
+        Returns
+        -------
+        StepOrder
+        """
+        self._order = self._choose(most_bytes)
+        return self._order
+
+    def mismatch(self, group_bytes: Sequence[int]) -> StepOrder:
+        """Say how the rest of a step runs that saves something else than expected.
+
+        Parameters
+        ----------
+        group_bytes : sequence of int
+            Bytes of the groups saved so far, the unexpected one last.
+
+        Returns
+        -------
+        StepOrder
+            Planned, under the plan of a step that begins so, or streaming.
+        """
+        begin = tuple(group_bytes)
+        self._order = StepOrder("stream", profile=True, reason="saves not seen before")
+        if self._given is None:
+            for shape in reversed(self._shapes.values()):
+                if shape.plan is not None and shape.group_bytes[: len(begin)] == begin:
+                    self._order = StepOrder("planned", shape.plan, reason="another known step")
+                    break
+        return self._order
+
+    def _choose(self, most_bytes: int | None) -> StepOrder:
+        if self._given is not None:
+            return StepOrder("planned", self._given, reason="plan given by the user")
+        shape = self._expected()
+        if shape is None:
+            return StepOrder("stream", profile=True, reason="first step")
+        if shape.plan is not None:
+            profile = shape.drifting > 0
+            return StepOrder("planned", shape.plan, profile, "plan made from measured steps")
+        if shape.timeline is None:
+            return StepOrder("stream", profile=True, reason="seen once, not yet measured")
+        if not shape.clean and self._fits(shape.timeline, most_bytes):
+            return StepOrder("keep", profile=True, reason="measures times without transfers")
+        self._make_plan(shape)
+        return StepOrder("planned", shape.plan, reason="plan made from a streamed step")
+
+    def _expected(self) -> _Shape | None:
+        """Return the shape that came after the last one the last time, else the last one."""
+        if self._last is None:
+            return None
+        last = self._shapes[self._last]
+        if last.successor is not None and last.successor in self._shapes:
+            return self._shapes[last.successor]
+        return last
+
+    def _fits(self, timeline: Timeline, most_bytes: int | None) -> bool:
+        ceilings = [b for b in (most_bytes, self._limits.max_memory) if b is not None]
+        if not ceilings:
+            return True
+        peak = keep_everything(timeline).peak_bytes
+        return peak <= min(ceilings)
+
+    # ------------------------------------------------------------------ after a step
+
+    def end_step(self, order: StepOrder, result: StepResult) -> None:
+        """Take what was measured of a step.
+
+        Parameters
+        ----------
+        order : StepOrder
+            The last order of that step.
+        result : StepResult
+        """
+        if not result.group_bytes:
+            return
+        if self._given is not None:
+            if result.followed:
+                self._given_results.append(result)
+            return
+        signature = signature_of(result.group_bytes)
+        shape = self._seen(signature, result)
+        if order.mode == "planned":
+            if result.followed and order.plan is shape.plan and shape.plan is not None:
+                self._compare(shape, result)
+        elif result.followed and result.timeline is not None and not shape.clean:
+            shape.timeline = result.timeline
+            shape.clean = order.mode == "keep"
+            if shape.clean:
+                self._make_plan(shape)
+
+    def _seen(self, signature: str, result: StepResult) -> _Shape:
+        shape = self._shapes.get(signature)
+        if shape is None:
+            shape = self._shapes[signature] = _Shape(tuple(result.group_bytes))
+            if len(self._shapes) > MOST_SIGNATURES:
+                self._shapes.popitem(last=False)
+        self._shapes.move_to_end(signature)
+        shape.steps += 1
+        if self._last in self._shapes:
+            self._shapes[self._last].successor = signature
+        self._last = signature
+        return shape
+
+    def _compare(self, shape: _Shape, result: StepResult) -> None:
+        assert shape.plan is not None
+        prediction = shape.plan.prediction
+        if prediction is None:
+            return
+        shape.measured.append(result)
+        if not _differs(result, prediction):
+            shape.drifting = 0
+            return
+        shape.drifting += 1
+        if shape.drifting < STEPS_OF_DRIFT or shape.replans >= MOST_REPLANS:
+            return
+        shape.replans += 1
+        errors = _errors(list(shape.measured), prediction)
+        self._replans.append(
+            f"step time {errors['seconds']:+.1%}, peak {errors['peak_bytes']:+.1%} beside the"
+            f" prediction, {STEPS_OF_DRIFT} steps in a row"
+        )
+        assert shape.timeline is not None
+        rates = self._known_rates()
+        results = list(shape.measured)
+        timeline, self._rates = corrected(shape.timeline, rates, prediction, results)
+        shape.timeline = timeline
+        self._make_plan(shape)
+
+    def _make_plan(self, shape: _Shape) -> None:
+        assert shape.timeline is not None
+        shape.plan = self._planner(shape.timeline, self._known_rates(), self._limits)
+        shape.measured.clear()
+        shape.drifting = 0
+
+    def _known_rates(self) -> Rates:
+        if self._rates is None:
+            self._rates = self._measure_rates()
+        return self._rates
+
+    # ------------------------------------------------------------------ for the report
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is going on, as plain data.
+
+        Returns
+        -------
+        dict
+            ``mode``, ``reason`` (of the last order); ``plan`` (bytes per place and groups moved) or
+            None; ``prediction`` and ``measured`` (medians of the last steps: ``seconds``,
+            ``peak_bytes``, ``wait_seconds``), each a dict or None; ``error`` (fractions by which the
+            measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans`` (how
+            many are kept), ``replans`` (how many were made because of drift), ``last_replan`` (why,
+            or None); ``notes`` (list of str).
+        """
+        plan, results, notes = self._current()
+        prediction = None if plan is None else plan.prediction
+        known = prediction is not None and bool(results)
+        return {
+            "mode": self._order.mode,
+            "reason": self._order.reason,
+            "plan": None if plan is None else _summary(plan),
+            "prediction": None
+            if prediction is None
+            else {
+                "seconds": prediction.seconds,
+                "peak_bytes": prediction.peak_bytes,
+                "wait_seconds": prediction.wait_seconds,
+            },
+            "measured": _medians(results) if results else None,
+            "error": _errors(results, prediction) if known and prediction is not None else None,
+            "plans": sum(1 for shape in self._shapes.values() if shape.plan is not None)
+            + (self._given is not None),
+            "replans": len(self._replans),
+            "last_replan": self._replans[-1] if self._replans else None,
+            "notes": notes,
+        }
+
+    @property
+    def current_plan(self) -> Plan | None:
+        """The plan of the last order, or the one that the last step's shape has."""
+        return self._current()[0]
+
+    @property
+    def current_timeline(self) -> Timeline | None:
+        """What is known of the last step's shape, corrected by later measurements."""
+        return None if self._last is None else self._shapes[self._last].timeline
+
+    def _current(self) -> tuple[Plan | None, list[StepResult], list[str]]:
+        if self._given is not None:
+            return self._given, list(self._given_results), list(self._given.notes)
+        if self._last is None:
+            return None, [], []
+        shape = self._shapes[self._last]
+        notes = [] if shape.plan is None else list(shape.plan.notes)
+        if shape.replans >= MOST_REPLANS and shape.drifting >= STEPS_OF_DRIFT:
+            notes.append(
+                f"steps still differ from the prediction after {MOST_REPLANS} plans; the last stays"
+            )
+        return shape.plan, list(shape.measured), notes
+
+
+def _summary(plan: Plan) -> dict[str, Any]:
+    where = {place.value: 0 for place in Where}
+    for group in plan.groups:
+        where[group.where.value] += group.nbytes
+    moved = sum(1 for group in plan.groups if group.where is not Where.KEEP)
+    return {"bytes": where, "groups": len(plan.groups), "moved": moved}
+
+
+def _medians(results: Sequence[StepResult]) -> dict[str, float]:
+    return {
+        "seconds": statistics.median(result.seconds for result in results),
+        "peak_bytes": int(statistics.median(result.peak_bytes for result in results)),
+        "wait_seconds": statistics.median(result.wait_seconds for result in results),
+    }
+
+
+def _errors(results: Sequence[StepResult], prediction: Prediction) -> dict[str, float]:
+    measured = _medians(results)
+    peak = measured["peak_bytes"]
+    return {
+        "seconds": measured["seconds"] / prediction.seconds - 1 if prediction.seconds else 0.0,
+        # A device that nobody counts has no error.
+        "peak_bytes": peak / prediction.peak_bytes - 1 if peak and prediction.peak_bytes else 0.0,
+    }
+
+
+def _differs(result: StepResult, prediction: Prediction) -> bool:
+    errors = _errors([result], prediction)
+    return (
+        abs(errors["seconds"]) > TIME_TOLERANCE or abs(errors["peak_bytes"]) > PEAK_TOLERANCE
+    )
