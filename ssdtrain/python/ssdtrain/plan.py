@@ -3,8 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import itertools
+import os
 from dataclasses import dataclass
+from typing import Any
+
+from .documents import Fields, read_document, write_document
+from .timeline import Timeline
 
 __all__ = ["GroupPlan", "Limits", "Plan", "Prediction", "Where"]
 
@@ -103,12 +110,206 @@ class Prediction:
     disk_bytes: int = 0
 
 
+_FORMAT = "ssdtrain plan"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Decisions for the groups of a step, in the order of saving."""
+    """Decisions for the groups of a step, in the order of saving.
+
+    Attributes
+    ----------
+    groups : tuple of GroupPlan
+    prediction : Prediction or None
+        None after an edit: simulate it to know.
+    signature : str
+        ``signature_of`` the groups' bytes.
+    notes : tuple of str
+        What the plan could not honour (a limit out of reach), for the report.
+    """
 
     groups: tuple[GroupPlan, ...]
     prediction: Prediction | None = None
     signature: str = ""
-    # What the plan could not honour (a limit out of reach), for the report.
     notes: tuple[str, ...] = ()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a JSON file that people can read and edit."""
+        write_document(path, _FORMAT, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan from a JSON file.
+
+        Raises
+        ------
+        ValueError
+            If the file is no plan, or something in it makes no sense; names the place.
+        OSError
+            If the file cannot be read.
+        """
+        return cls.from_dict(read_document(path, _FORMAT), str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-like data; what is None is left out of the groups."""
+        groups = [
+            {name: value for name, value in dataclasses.asdict(group).items() if value is not None}
+            for group in self.groups
+        ]
+        prediction = None if self.prediction is None else dataclasses.asdict(self.prediction)
+        return {
+            "signature": self.signature,
+            "notes": list(self.notes),
+            "prediction": prediction,
+            "groups": groups,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], source: str = "plan") -> Plan:
+        """Return the plan that ``to_dict`` described; `source` is named in errors.
+
+        Raises
+        ------
+        ValueError
+            Names the field.
+        """
+        fields = Fields(data, source)
+        prediction = fields.optional_dict("prediction")
+        groups = [_group_from(entry) for entry in fields.dicts("groups")]
+        plan = cls(
+            tuple(groups),
+            None if prediction is None else _prediction_from(prediction),
+            fields.text("signature", ""),
+            tuple(fields.texts("notes")),
+        )
+        fields.nothing_else()
+        return plan
+
+    def edit(self, *positions: int, **changes: Any) -> Plan:
+        """Return the plan with groups changed: ``plan.edit(3, 4, where=Where.KEEP)``.
+
+        Parameters
+        ----------
+        *positions : int
+            Groups, in the order of saving.
+        **changes
+            Fields of ``GroupPlan``. With KEEP or RECOMPUTE the ticks are cleared.
+
+        Returns
+        -------
+        Plan
+            Without a prediction.
+
+        Raises
+        ------
+        IndexError, TypeError, ValueError
+            If there is no such group or field, or ticks are out of order.
+        """
+        groups = list(self.groups)
+        for position in positions:
+            if not 0 <= position < len(groups):
+                raise IndexError(f"group {position} of a plan of {len(groups)} groups")
+            if "where" in changes:
+                changes["where"] = _where(changes["where"], f"group {position}")
+                if changes["where"] in (Where.KEEP, Where.RECOMPUTE):
+                    changes |= {"drop_at": None, "read_at": None, "load_at": None}
+            groups[position] = dataclasses.replace(groups[position], **changes)
+            _check_group(groups[position], f"group {position}")
+        return dataclasses.replace(self, groups=tuple(groups), prediction=None)
+
+    def check(self, timeline: Timeline) -> None:
+        """Raise ``ValueError`` if the plan cannot be followed in a step; names the group."""
+        if len(self.groups) != len(timeline.groups):
+            raise ValueError(
+                f"the plan is for {len(self.groups)} groups, the step has {len(timeline.groups)};"
+                " make a plan from this step"
+            )
+        for index, (plan, group) in enumerate(zip(self.groups, timeline.groups, strict=True)):
+            name = f"group {index} ({plan.label})" if plan.label else f"group {index}"
+            _check_group(plan, name)
+            if plan.nbytes != group.nbytes:
+                raise ValueError(
+                    f"{name} has {plan.nbytes} bytes in the plan and {group.nbytes} in the step;"
+                    " make a plan from this step"
+                )
+            if plan.where is Where.KEEP:
+                continue
+            if not group.can_move:
+                raise ValueError(f"{name} cannot be moved; its where must be 'keep'")
+            if plan.where is Where.RECOMPUTE:
+                if group.recipe is None:
+                    raise ValueError(f"{name} has no recipe; its where cannot be 'recompute'")
+                continue
+            if plan.where is Where.HOST and timeline.device_type == "cpu":
+                raise ValueError(f"{name} is in host memory already; its where cannot be 'host'")
+            first, last = group.saved_at, group.needed_at
+            if last is None:
+                last = len(timeline.ticks) - 1
+            for field in ("drop_at", "read_at", "load_at"):
+                tick = getattr(plan, field)
+                if tick is not None and not first <= tick <= last:
+                    raise ValueError(
+                        f"{name}: {field} is tick {tick}, outside of {first} (its save) to {last}"
+                        " (its need)"
+                    )
+
+
+def _check_group(plan: GroupPlan, name: str) -> None:
+    ticks = [("drop_at", plan.drop_at), ("read_at", plan.read_at), ("load_at", plan.load_at)]
+    if plan.nbytes < 0:
+        raise ValueError(f"{name}: nbytes is {plan.nbytes}, less than 0")
+    if plan.where in (Where.KEEP, Where.RECOMPUTE):
+        for field, tick in ticks:
+            if tick is not None:
+                raise ValueError(
+                    f"{name}: {field} means nothing when where is {plan.where.value!r}"
+                )
+        return
+    if plan.drop_at is None:
+        raise ValueError(
+            f"{name}: where is {plan.where.value!r} without drop_at: it would be copied in vain;"
+            " give the tick at which its memory is given back, or keep it"
+        )
+    if plan.where is Where.HOST and plan.read_at is not None:
+        raise ValueError(f"{name}: read_at means nothing when where is 'host'")
+    known = [(field, tick) for field, tick in ticks if tick is not None]
+    for (one, earlier), (other, later) in itertools.pairwise(known):
+        if later < earlier:
+            raise ValueError(f"{name}: {other} is tick {later}, before {one}, {earlier}")
+
+
+def _where(value: object, name: str) -> Where:
+    try:
+        return Where(str(value))
+    except ValueError:
+        places = ", ".join(repr(place.value) for place in Where)
+        raise ValueError(f"{name}: where is {value!r}; it must be one of {places}") from None
+
+
+def _group_from(fields: Fields) -> GroupPlan:
+    plan = GroupPlan(
+        nbytes=fields.whole("nbytes"),
+        where=_where(fields.text("where", "keep"), fields.name),
+        drop_at=fields.optional_whole("drop_at"),
+        read_at=fields.optional_whole("read_at"),
+        load_at=fields.optional_whole("load_at"),
+        label=fields.text("label", ""),
+    )
+    fields.nothing_else()
+    _check_group(plan, fields.name)
+    return plan
+
+
+def _prediction_from(fields: Fields) -> Prediction:
+    prediction = Prediction(
+        seconds=fields.number("seconds"),
+        keep_seconds=fields.number("keep_seconds"),
+        peak_bytes=fields.whole("peak_bytes"),
+        keep_peak_bytes=fields.whole("keep_peak_bytes"),
+        wait_seconds=fields.number("wait_seconds", 0.0),
+        recompute_seconds=fields.number("recompute_seconds", 0.0),
+        host_bytes=fields.whole("host_bytes", 0),
+        disk_bytes=fields.whole("disk_bytes", 0),
+    )
+    fields.nothing_else()
+    return prediction

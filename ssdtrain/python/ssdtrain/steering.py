@@ -378,6 +378,4 @@ def _errors(results: Sequence[StepResult], prediction: Prediction) -> dict[str, 
 
 def _differs(result: StepResult, prediction: Prediction) -> bool:
     errors = _errors([result], prediction)
-    return (
-        abs(errors["seconds"]) > TIME_TOLERANCE or abs(errors["peak_bytes"]) > PEAK_TOLERANCE
-    )
+    return abs(errors["seconds"]) > TIME_TOLERANCE or abs(errors["peak_bytes"]) > PEAK_TOLERANCE

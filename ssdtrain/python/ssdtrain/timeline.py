@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from .documents import Fields, read_document, write_document
 
 __all__ = ["Rates", "SavedGroup", "Tick", "Timeline", "signature_of"]
 
@@ -15,6 +19,9 @@ def signature_of(group_bytes: Iterable[int]) -> str:
     """Name of a sequence of saves: a hash of the groups' bytes in the order of saving."""
     text = ",".join(str(nbytes) for nbytes in group_bytes)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_FORMAT = "ssdtrain timeline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +134,115 @@ class Timeline:
     device_type: str = "cuda"
     resident_known: bool = True
     signature: str = ""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline to a JSON file, to plan from it later or elsewhere."""
+        write_document(path, _FORMAT, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Timeline:
+        """Read a timeline from a JSON file.
+
+        Raises
+        ------
+        ValueError
+            If the file is no timeline, or something in it makes no sense; names the place.
+        OSError
+            If the file cannot be read.
+        """
+        return cls.from_dict(read_document(path, _FORMAT), str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the timeline as JSON-like data."""
+        data = dataclasses.asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], source: str = "timeline") -> Timeline:
+        """Return the timeline that ``to_dict`` described; `source` is named in errors.
+
+        Raises
+        ------
+        ValueError
+            Names the field.
+        """
+        fields = Fields(data, source)
+        timeline = cls(
+            ticks=tuple(_tick_from(entry) for entry in fields.dicts("ticks")),
+            groups=tuple(_group_from(entry) for entry in fields.dicts("groups")),
+            seconds=fields.number("seconds"),
+            tail_peak=fields.whole("tail_peak", 0),
+            device_type=fields.text("device_type", "cuda"),
+            resident_known=fields.flag("resident_known", True),
+            signature=fields.text("signature", ""),
+        )
+        fields.nothing_else()
+        timeline.check(source)
+        return timeline
+
+    def check(self, name: str = "timeline") -> None:
+        """Raise ``ValueError`` if ticks and groups contradict each other; says where."""
+        if self.device_type not in ("cuda", "cpu"):
+            raise ValueError(f"{name}: device_type is {self.device_type!r}, not 'cuda' or 'cpu'")
+        seconds = 0.0
+        for position, tick in enumerate(self.ticks):
+            place = f"{name}: tick {position}"
+            if tick.seconds < seconds:
+                raise ValueError(f"{place} is at {tick.seconds} s, before the tick before it")
+            seconds = tick.seconds
+            if not 0 <= tick.group < len(self.groups):
+                raise ValueError(f"{place} is of group {tick.group}; there are {len(self.groups)}")
+            group = self.groups[tick.group]
+            expected = group.saved_at if tick.kind == "save" else group.needed_at
+            if expected != position:
+                raise ValueError(
+                    f"{place} is the {tick.kind} of group {tick.group}, which has it at {expected}"
+                )
+        if self.seconds < seconds:
+            raise ValueError(f"{name}: the step ends at {self.seconds} s, before its last tick")
+        for index, group in enumerate(self.groups):
+            _check_group(group, len(self.ticks), len(self.groups), f"{name}: group {index}")
+
+
+def _check_group(group: SavedGroup, ticks: int, groups: int, name: str) -> None:
+    needed = group.saved_at if group.needed_at is None else group.needed_at
+    if not 0 <= group.saved_at <= needed <= group.released_after < max(ticks, 1):
+        raise ValueError(
+            f"{name}: saved_at {group.saved_at}, needed_at {group.needed_at} and released_after"
+            f" {group.released_after} are not in order within {ticks} ticks"
+        )
+    for source in group.recompute_inputs:
+        if not 0 <= source < groups:
+            raise ValueError(f"{name}: is computed from group {source}; there are {groups}")
+
+
+def _tick_from(fields: Fields) -> Tick:
+    kind = fields.text("kind")
+    if kind not in ("save", "need"):
+        raise ValueError(f"{fields.name}: kind is {kind!r}, not 'save' or 'need'")
+    tick = Tick(
+        kind="save" if kind == "save" else "need",
+        group=fields.whole("group"),
+        seconds=fields.number("seconds"),
+        others=fields.whole("others"),
+        others_peak=fields.whole("others_peak"),
+    )
+    fields.nothing_else()
+    return tick
+
+
+def _group_from(fields: Fields) -> SavedGroup:
+    group = SavedGroup(
+        nbytes=fields.whole("nbytes"),
+        saved_at=fields.whole("saved_at"),
+        needed_at=fields.optional_whole("needed_at"),
+        released_after=fields.whole("released_after"),
+        frees=fields.flag("frees", True),
+        can_move=fields.flag("can_move", True),
+        label=fields.text("label", ""),
+        recipe=fields.optional_text("recipe"),
+        recompute_seconds=fields.number("recompute_seconds", 0.0),
+        recompute_inputs=tuple(fields.wholes("recompute_inputs")),
+    )
+    fields.nothing_else()
+    return group
