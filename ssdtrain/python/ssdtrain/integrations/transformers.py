@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offloading in a Transformers ``Trainer``, and in those built on it (TRL, PEFT)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssdtrain.offloader import Offloader
+
+from .wrap_forward import WrapHandle, wrap_forward
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        "ssdtrain.integrations.transformers needs Transformers: pip install 'ssdtrain[transformers]'"
+    ) from error
+
+__all__ = ["OffloadCallback"]
+
+
+class OffloadCallback(TrainerCallback):  # type: ignore[misc]
+    """Offloads what a ``Trainer``'s model saves for backward.
+
+    The one line::
+
+        trainer = Trainer(model, args, train_dataset=data, callbacks=[OffloadCallback(off)])
+
+    The model's forward pass, with the loss that it computes, runs inside the offloader from
+    ``on_train_begin`` to ``on_train_end``; evaluation and generation do not.
+
+    Parameters
+    ----------
+    offloader : Offloader
+        Stays the caller's: look at ``offloader.report()`` and close it after ``train()``.
+    attach : bool, default True
+        Also ``offloader.attach(model)``.
+
+    Raises
+    ------
+    TypeError
+        If ``offloader`` is no offloader.
+    """
+
+    def __init__(self, offloader: Offloader, attach: bool = True) -> None:
+        if not isinstance(offloader, Offloader):
+            raise TypeError(f"OffloadCallback() takes an Offloader, not {type(offloader).__name__}")
+        self.offloader = offloader
+        self._attach = attach
+        self._handles: list[WrapHandle | Any] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Wrap the model that is about to be trained."""
+        self.remove()  # The last train() may have ended in an exception.
+        model = kwargs["model"]
+        self._handles.append(wrap_forward(model, self.offloader))
+        if self._attach:
+            self._handles.append(self.offloader.attach(model))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Unwrap it."""
+        self.remove()
+
+    def remove(self) -> None:
+        """Unwrap the model now; for a ``train()`` that ended in an exception."""
+        while self._handles:
+            self._handles.pop().remove()
