@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import ssdtrain
+from ssdtrain.plan import Limits
 from ssdtrain.report import print_report, size, table
+from ssdtrain.steering import Steering, StepResult
+from ssdtrain.timeline import Rates
+from ssdtrain.wear import WearMeter
 
 GIB = 1 << 30
 
@@ -75,30 +79,56 @@ def test_tiers_lanes_and_wear() -> None:
         "disk": {"budget": 200 * GIB, "directories": ["/a", "/b"], "stats": {}},
     }
     lanes = {"d2h": {"bytes": 5 * GIB, "gb_per_second": 51.234}, "read": {"bytes": 0}}
-    text = shown(report(tiers=tiers, lanes=lanes, wear="the drives last 4.2 years at this rate"))
+    wear = WearMeter("600TBW")
+    for _ in range(10):
+        wear.step(GIB, 10.0)
+    text = shown(report(tiers=tiers, lanes=lanes, wear=wear.report()))
     assert line(text, "host") == ["8.00", "GiB", "1.00", "GiB", "7.00", "GiB"]
     assert line(text, "disk: /a, /b") == ["200.0", "GiB", "-", "-"]
     assert line(text, "d2h") == ["5.00", "GiB", "51.23"]
     assert "GB/s" in text
     assert "\nread" not in text
-    assert "the drives last 4.2 years" in text
+    assert line(text, "written in all") == ["10.00", "GiB"]
+    assert line(text, "written a step") == ["1.00", "GiB"]
+    assert line(text, "written a day at this pace") == ["8.44", "TiB"]
+    assert line(text, "of the rating used") == ["0.00", "%"]
+    assert line(text, "rating lasts at this pace") == ["65", "days"]
+    wear = WearMeter()
+    wear.step(GIB, 10.0)
+    assert line(shown(report(wear=wear.report())), "of the rating used") == ["rating", "unknown"]
+    assert "wear" not in shown(report(wear=WearMeter().report()))
 
 
 def test_prediction_against_measurement() -> None:
     steering = {
         "mode": "planned",
+        "reason": "plan made from measured steps",
+        "plan": {"bytes": {}, "groups": 40, "moved": 11},
         "prediction": {"seconds": 2.0, "peak_bytes": 10 * GIB, "wait_seconds": 0.001},
         "measured": {"seconds": 1.9, "peak_bytes": 11 * GIB, "wait_seconds": 0.002},
+        "error": {"seconds": -0.05, "peak_bytes": 0.1},
+        "replans": 2,
+        "last_replan": "step time +4.0%",
         "notes": ["max_memory=4GiB is out of reach"],
     }
     text = shown(report(steering=steering))
     assert line(text, "step time") == ["2.000", "s", "1.900", "s", "-5.0", "%"]
     assert line(text, "peak on the device") == ["10.00", "GiB", "11.00", "GiB", "+10.0", "%"]
     assert line(text, "of this, waits") == ["1.000", "ms", "2.000", "ms"]
+    assert "mode planned: plan made from measured steps" in text
+    assert "11 of 40 groups do not stay" in text
+    assert "made anew 2 times, last: step time +4.0%" in text
     assert "note: max_memory=4GiB is out of reach" in text
-    text = shown(report(steering={"mode": "profiling", "prediction": None, "measured": None}))
-    assert "plan: profiling" in text
+
+
+def test_steering_that_has_measured_nothing_yet() -> None:
+    steering = Steering(Limits(), Rates)
+    steering.begin_step()
+    text = shown(report(steering=steering.describe()))
+    assert "mode stream: first step" in text
     assert "predicted" not in text
+    steering.end_step(steering.begin_step(), StepResult([GIB], 1.0, 2 * GIB))
+    assert "predicted" not in shown(report(steering=steering.describe()))
 
 
 def test_everything_is_shown_as_it_is_within_80_columns() -> None:

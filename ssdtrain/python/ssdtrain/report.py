@@ -186,49 +186,48 @@ def _motion(report: Mapping[str, Any]) -> Table:
 
 
 def _prediction(steering: Mapping[str, Any]) -> RenderableType | None:
+    """What :meth:`ssdtrain.steering.Steering.describe` says."""
     if not steering:
         return None
     predicted = steering.get("prediction") or {}
     measured = steering.get("measured") or {}
-    made = _new(f"plan ({steering.get('mode', '?')})", "predicted", "measured", "error")
-    rows = 0
+    errors = steering.get("error") or {}
+    made = _new("the plan", "predicted", "measured", "error")
     for key, name, unit in (
         ("seconds", "step time", _seconds),
-        ("peak_bytes", "peak on the device", size),
         ("wait_seconds", "of this, waits", _seconds),
-        ("keep_seconds", "step time if all were kept", _seconds),
-        ("keep_peak_bytes", "peak if all were kept", size),
+        ("peak_bytes", "peak on the device", size),
     ):
-        expected, found = predicted.get(key), measured.get(key)
-        if expected is None and found is None:
-            continue
-        error = ""
-        # Waits are near nothing: a quotient of them says nothing.
-        if expected and found is not None and key != "wait_seconds":
-            error = f"{100 * (found - expected) / expected:+.1f} %"
-        made.add_row(
-            name,
-            "-" if expected is None else unit(expected),
-            "-" if found is None else unit(found),
-            error,
-        )
-        rows += 1
-    parts: list[RenderableType] = [made] if rows else [Text(f"plan: {steering.get('mode', '?')}")]
-    parts += [Text(f"note: {note}") for note in steering.get("notes", ())]
-    return Group(*parts)
+        if key in predicted or key in measured:
+            made.add_row(
+                name,
+                unit(predicted[key]) if key in predicted else "-",
+                unit(measured[key]) if key in measured else "-",
+                f"{100 * errors[key]:+.1f} %" if key in errors else "",
+            )
+    lines = [f"mode {steering.get('mode', '?')}: {steering.get('reason', '?')}"]
+    if plan := steering.get("plan"):
+        lines.append(f"{plan['moved']} of {plan['groups']} groups do not stay")
+    if steering.get("replans"):
+        lines.append(f"made anew {steering['replans']} times, last: {steering['last_replan']}")
+    lines += [f"note: {note}" for note in steering.get("notes", ())]
+    text = Text("\n".join(lines))
+    return Group(made, text) if made.row_count else text
 
 
-def _wear(wear: object) -> RenderableType | None:
-    if not wear:
+def _wear(wear: Mapping[str, Any] | None) -> Table | None:
+    """What :meth:`ssdtrain.wear.WearMeter.report` says."""
+    if not wear or not wear.get("bytes_written"):
         return None
-    if isinstance(wear, str):
-        return Text(f"wear: {wear}")
-    if isinstance(wear, Mapping):
-        made = _new("wear of the drives", "")
-        for name, value in wear.items():
-            made.add_row(Text(str(name).replace("_", " ")), Text(str(value)))
-        return made
-    return Text(f"wear: {wear}")
+    made = _new("wear of the drives", "")
+    made.add_row("written in all", size(wear["bytes_written"]))
+    made.add_row("written a step", size(wear["bytes_per_step"]))
+    made.add_row("written a day at this pace", size(wear["bytes_per_day"]))
+    used, days = wear.get("rating_used"), wear.get("lifetime_days")
+    made.add_row("of the rating used", "rating unknown" if used is None else f"{100 * used:.2f} %")
+    if days is not None:
+        made.add_row("rating lasts at this pace", f"{days:.0f} days")
+    return made
 
 
 def _faults(faults: Sequence[str]) -> Text | None:
