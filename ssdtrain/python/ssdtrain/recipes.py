@@ -8,19 +8,19 @@ output nor the large tensors that it reads: whoever runs it brings those.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .replay import CpuState, RandomState, bare_kernels
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, alignment_of, bytes_of
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["Measurement", "Operand", "RandomState", "Recipe", "Scratch", "Slot", "Step"]
+__all__ = ["Measurement", "Operand", "Recipe", "Scratch", "Slot", "Step", "View"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,47 +88,18 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """As `Slot`, in another layout over the same storage."""
+
+    index: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """An argument whose layout matters but not its values: what a random operator fills."""
 
     layout: Layout
-
-
-class RandomState:
-    """A generator, and the state it had before an operator drew from it."""
-
-    __slots__ = ("_device", "_generator", "_state", "is_default")
-
-    def __init__(self, device: torch.device, generator: torch.Generator | None = None) -> None:
-        self._device = device
-        self.is_default = generator is None
-        self._generator = _default_generator(device) if generator is None else generator
-        self._state = self._generator.get_state()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the state in host memory: 16 for CUDA, 5056 for the CPU."""
-        return self._state.numel()
-
-    def private(self) -> torch.Generator:
-        """Another generator in this state."""
-        generator = torch.Generator(self._device)
-        generator.set_state(self._state)
-        return generator
-
-    @contextmanager
-    def replay(self) -> Iterator[None]:
-        """The generator is in this state within, and in its present one again afterwards.
-
-        Of two threads that draw from one generator, the other's draws meanwhile are lost. Only
-        operators that take no generator need this.
-        """
-        present = self._generator.get_state()
-        self._generator.set_state(self._state)
-        try:
-            yield
-        finally:
-            self._generator.set_state(present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,39 +120,6 @@ class Step:
     result: int | None
     random: RandomState | None = None
     frees: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CpuState:
-    """Settings of a thread on which the last bit of a vectorised CPU kernel depends."""
-
-    threads: int
-    flushes_denormals: bool
-
-    @classmethod
-    def now(cls) -> CpuState:
-        """Those of this thread."""
-        return cls(torch.get_num_threads(), _DENORMAL * _ONE == 0.0)
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """These settings within, the thread's own afterwards."""
-        present = CpuState.now()
-        self._set(present)
-        try:
-            yield
-        finally:
-            present._set(self)
-
-    def _set(self, present: CpuState) -> None:
-        if self.threads != present.threads:
-            torch.set_num_threads(self.threads)
-        if self.flushes_denormals != present.flushes_denormals:
-            torch.set_flush_denormal(self.flushes_denormals)
-
-
-# Operands of a multiplication that no compiler folds.
-_DENORMAL, _ONE = 5e-324, 1.0
 
 
 class Recipe:
@@ -260,7 +198,7 @@ class Recipe:
             raise ValueError(f"{self.name} takes {len(self.inputs)} inputs, not {len(inputs)}")
         for tensor, operand in zip(inputs, self.inputs, strict=True):
             _check_input(self.name, tensor, operand.layout)
-        with _bare():
+        with bare_kernels():
             if self._cpu is None or self._cpu == CpuState.now():
                 output = self._compute(inputs)
             else:
@@ -303,7 +241,8 @@ class Recipe:
             begin = time.perf_counter()
             self.run(inputs)
             return time.perf_counter() - begin
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        last = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         with torch.cuda.device(self.layout.device):
             first.record()
             self.run(inputs)
@@ -339,6 +278,8 @@ def _call(step: Step, slots: list[Any]) -> torch.Tensor:
 def _argument(value: Any, slots: list[Any]) -> Any:
     if isinstance(value, Slot):
         return slots[value.index]
+    if isinstance(value, View):
+        return value.layout.on(slots[value.index].untyped_storage(), 0)
     if isinstance(value, Scratch):
         layout = value.layout
         return torch.empty_strided(
@@ -351,22 +292,3 @@ def _check_input(name: str, tensor: torch.Tensor, layout: Layout) -> None:
     given = (tensor.dtype, tensor.device, tensor.size(), tensor.stride())
     if given != (layout.dtype, layout.device, layout.size, layout.stride):
         raise ValueError(f"{name} takes {layout}, not {given}")
-
-
-@contextmanager
-def _bare() -> Iterator[None]:
-    """Operators go to their kernels: no autograd, no autocast, no modes of any kind."""
-    with (
-        torch._C.DisableTorchFunction(),
-        torch._C._DisableTorchDispatch(),  # type: ignore[no-untyped-call]
-        torch._C._DisableAutocast(),  # type: ignore[no-untyped-call]
-        torch._C._AutoDispatchBelowAutograd(),  # type: ignore[no-untyped-call]
-    ):
-        yield
-
-
-def _default_generator(device: torch.device) -> torch.Generator:
-    if device.type == "cpu":
-        return torch.default_generator
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.cuda.default_generators[index]

@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from .recipes import Operand, Recipe
+from .operators import RULES, Rule, written_arguments
+from .recipes import Operand, Recipe, Scratch
+from .records import Read, Record, SeenStorage, span_of, write_recipe
+from .replay import RandomState
+from .storage import alignment_of
 
 __all__ = ["Recorder"]
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Recorder(TorchDispatchMode):
@@ -25,16 +32,46 @@ class Recorder(TorchDispatchMode):
     before_write : callable, optional
         ``before_write(key)`` is called before an operator writes to a storage that a recorded
         operator read or made: the last moment to compute what depends on its bytes, or copy them.
+    small_bytes : int, default 256 KiB
+        Tensors up to this size are copied into a recipe where no group has them.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
         has_bytes: Callable[[Operand], bool],
         before_write: Callable[[int], None] | None = None,
+        *,
+        small_bytes: int = 256 << 10,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._has_bytes = has_bytes
         self._before_write = before_write
+        self._small_bytes = small_bytes
+        self._storages: dict[int, SeenStorage] = {}
+        self._depth = 0
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled functions stay compiled: the mode is off while they are traced."""
+        return True
+
+    def __enter__(self) -> Recorder:
+        if self._depth == 0:
+            super().__enter__()  # type: ignore[no-untyped-call]
+        self._depth += 1
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            super().__exit__(*exception)  # type: ignore[no-untyped-call]
+            self.forget_step()
+
+    def forget_step(self) -> None:
+        """Drop all records; recipes given before stay valid. Leaving the context does it too."""
+        self._storages = {}
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """How to compute the storage of a tensor again, as it is now; None if that is unknown.
@@ -44,14 +81,170 @@ class Recorder(TorchDispatchMode):
         tensor : torch.Tensor
             That autograd saves: a recorded output, or a view of one.
         """
-        raise NotImplementedError
+        storage = tensor.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is None or known.latest is None or not known.weak.is_same_memory(storage):
+            return None
+        if known.latest.version != tensor._version:
+            return None
+        with torch._C._DisableTorchDispatch():
+            return write_recipe(known.latest, self._has_bytes)
 
-    def forget_step(self) -> None:
-        """Drop all records; recipes given before stay valid. Leaving the context does it too."""
-        raise NotImplementedError
+    # ------------------------------------------------------------------ watching
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run an operator, and remember it if it is on the list."""
-        raise NotImplementedError
+        kwargs = kwargs or {}
+        rule = RULES.get(func)
+        if rule is None or types or not _is_forward():
+            self._note_writes(func, args, kwargs)
+            return func(*args, **kwargs)
+        return self._run_recorded(rule, func, args, kwargs)
+
+    def _run_recorded(
+        self, rule: Rule, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        again = args if rule.again is None else rule.again(args)
+        prepared = None if again is None else self._prepare(rule, func, again, kwargs)
+        self._note_writes(func, args, kwargs)
+        output = func(*args, **kwargs)
+        if prepared is not None:
+            results = output if isinstance(output, tuple) else (output,)
+            for index, result in enumerate(results):
+                self._enter_record(rule, func, prepared, results, index, result)
+        return output
+
+    def _prepare(
+        self, rule: Rule, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], RandomState | None] | None:
+        """The arguments as a record has them, taken before the operator runs."""
+        device = args[0].device
+        widens = rule.name == "cast" and _widens(args[0], kwargs)
+        arguments = []
+        for value in args:
+            if isinstance(value, torch.Tensor):
+                if not _is_plain(value) or value.device != device:
+                    return None
+                storage = self._storage_of(value)
+                value = Read(storage, value, self._small_bytes, widens=widens)
+            arguments.append(value)
+        random = None
+        if rule.is_random:
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return None
+            random = RandomState(device, kwargs.get("generator"))
+            if func is torch.ops.aten.bernoulli_.float:
+                kwargs = {**kwargs, "generator": None}
+        return tuple(arguments), kwargs, random
+
+    def _enter_record(
+        self,
+        rule: Rule,
+        func: Any,
+        prepared: tuple[tuple[Any, ...], dict[str, Any], RandomState | None],
+        results: tuple[Any, ...],
+        index: int,
+        output: Any,
+    ) -> None:
+        if not isinstance(output, torch.Tensor) or not _is_plain(output):
+            return
+        arguments, keywords, random = prepared
+        nbytes = output.numel() * output.element_size()
+        storage = self._storage_of(output)
+        weak = storage.weak
+        is_whole = output.storage_offset() == 0 and nbytes == weak.nbytes
+        if nbytes == 0 or not is_whole or weak.pointer % alignment_of(output.device):
+            return
+        reads = [value for value in arguments if isinstance(value, Read)]
+        first = reads[0]
+        if any(read.storage is storage for read in reads[rule.is_in_place :]):
+            return
+        if index in rule.blind_results:
+            start = first.storage.weak.pointer + span_of(first.layout).start
+            if start % alignment_of(output.device):
+                return
+            arguments = (Scratch(first.layout), *arguments[1:])
+        elif rule.is_in_place and (first.record is None or first.layout != first.record.layout):
+            return
+        result = index if len(results) > 1 else None
+        storage.latest = Record(rule, func, arguments, keywords, random, output, result)
+
+    def _storage_of(self, tensor: torch.Tensor) -> SeenStorage:
+        storage = tensor.untyped_storage()
+        known = self._storages.get(storage._cdata)
+        if known is None or not known.weak.is_same_memory(storage):
+            known = self._storages[storage._cdata] = SeenStorage(storage)
+        return known
+
+    def _note_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        written = _written.get(func)
+        if written is None:
+            is_operator = isinstance(func, torch._ops.OpOverload)
+            written = _written[func] = written_arguments(func) if is_operator else _EVERYTHING
+        if not written or not self._storages:
+            return
+        for tensor in _written_tensors(written, args, kwargs):
+            self._note_write(tensor)
+
+    def _note_write(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            return
+        try:
+            key = tensor.untyped_storage()._cdata
+        except (RuntimeError, NotImplementedError):
+            return  # A subclass without memory of its own; what it wraps is seen by itself.
+        known = self._storages.get(key)
+        if known is None:
+            return
+        if self._before_write is not None:
+            self._before_write(key)
+        known.writes += 1
+        known.latest = None
+
+
+_EVERYTHING: tuple[int | str, ...] = ("*",)
+_written: dict[Any, tuple[int | str, ...]] = {}
+
+
+def _written_tensors(
+    written: tuple[int | str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[torch.Tensor]:
+    if written is _EVERYTHING:
+        values = tree_leaves((args, kwargs))
+    else:
+        values = [
+            kwargs.get(where)
+            if isinstance(where, str)
+            else args[where]
+            if where < len(args)
+            else None
+            for where in written
+        ]
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (tensor for tensor in tree_leaves(value) if isinstance(tensor, torch.Tensor))
+
+
+def _is_forward() -> bool:
+    is_backward: bool = torch._C._current_graph_task_id() != -1
+    return not is_backward and not torch.is_inference_mode_enabled()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and tensor.device.type in ("cpu", "cuda")
+        and (tensor.is_floating_point() or tensor.dtype is torch.bool)
+        and not tensor.is_inference()
+        and not tensor.is_neg()
+    )
+
+
+def _widens(tensor: torch.Tensor, keywords: dict[str, Any]) -> bool:
+    dtype = keywords.get("dtype")
+    return dtype is not None and dtype.itemsize > tensor.dtype.itemsize
