@@ -179,7 +179,6 @@ def test_storage_alive_elsewhere_counts_as_nothing(offloader: ssdtrain.Offloader
     with offloader:
         y = w * 2
         loss = (y * y).sum()
-    offloader._engine._bound_backlog()
     loss.backward()
     report = offloader.report()
     assert report["bytes"]["disk"] == 0

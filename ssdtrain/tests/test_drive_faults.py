@@ -154,9 +154,9 @@ def test_checks_find_a_changed_byte(open_with: Callable[..., ssdtrain.Offloader]
     groups = list(off._engine._table)
     for group in groups:
         stored = bytearray(group.nbytes)
-        group.stored._extent.read(stored).result()
+        group.stored.extent.read(stored).result()
         stored[777] ^= 1
-        group.stored._extent.write(stored).result()
+        group.stored.extent.write(stored).result()
     assert groups
     with pytest.raises(Error, match="came back changed"):
         loss.backward()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves saved tensors out and back; which ones may go is :mod:`ssdtrain.selection`'s to say.
+"""Takes over saved tensors and gives them back; :mod:`ssdtrain.policy` says what moves when.
 
 One lock guards all state and is never held while a transfer is waited for. The graph may drop a
 saved tensor on any thread at any moment, also inside the lock: dropped ones go to a queue that
@@ -8,35 +8,34 @@ whoever holds the lock empties.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
-from datapath_core import BudgetError, Error, OutOfSpaceError
+from datapath_core import Error
 
-from .accounting import StepCounts
-from .checks import checksum, verify
-from .faults import FaultLog, lost, resized
+from .books import MOVED, Books
+from .checks import checksum
+from .faults import lost, resized
 from .group import Group, State
 from .guard import Guard
+from .loads import Lingering, Loads
+from .policy import NOTHING, Actions
 from .saved import Claim, KeptTensor, MovedTensor
 from .selection import Selection
+from .steps import Steps
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, byte_range, bytes_of
+from .stores import Stores, end_of, present
+from .streams import Streams
 from .table import GroupTable
-from .tiers import Tier, Transfer
+from .tiers import Tier
+
+if TYPE_CHECKING:
+    from datapath_core.streams import Ticket
 
 __all__ = ["Engine"]
-
-_T = TypeVar("_T")
-
-# Stores looked at per call: one that never ends must not hide those behind it, nor cost more than
-# it holds.
-_SETTLE_WINDOW = 16
-# Groups without anything to load that prefetch walks past: thousands may have stayed in memory.
-_PREFETCH_WINDOW = 64
 
 
 class Engine:
@@ -47,12 +46,9 @@ class Engine:
     selection : Selection
     tiers : sequence of Tier
         In the order in which they are tried.
-    backlog : int
-        Bytes that may be on their way out.
-    wait_for_backlog : bool
-        Past the backlog: wait for the oldest transfer, or else keep the tensor.
-    prefetch : int
-        Bytes that may be loaded before they are asked for.
+    streams : Streams
+    steps : Steps
+        Which policy each step runs under.
     checks : bool
         Verify a checksum of every range that comes back.
     """
@@ -61,26 +57,22 @@ class Engine:
         self,
         selection: Selection,
         tiers: Sequence[Tier],
+        streams: Streams,
+        steps: Steps,
         *,
-        backlog: int,
-        wait_for_backlog: bool,
-        prefetch: int,
         checks: bool,
     ) -> None:
         self.selection = selection
+        self.steps = steps
+        self.books = Books(steps.first())
         self.tiers = list(tiers)
-        self.counts = StepCounts(0)
-        self.faults = FaultLog()
-        self._backlog = backlog
-        self._wait_for_backlog = wait_for_backlog
-        self._prefetch = prefetch
-        self._checks = checks
+        self._streams = streams
+        self._stores = Stores(tiers, streams, self.books, checks=checks)
+        self._loads = Loads(streams, self.books, checks=checks)
         self._lock = Guard()
         self._table = GroupTable()
         self._dropped: deque[Claim] = deque()
-        self._outgoing: deque[Group] = deque()
-        self._outgoing_bytes = 0
-        self._lingering: list[Transfer] = []
+        self._lingering = Lingering()
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
         self._closing = False
         self._closed = False
@@ -97,21 +89,27 @@ class Engine:
             reason = self.selection.reason_to_keep(tensor)
         with self._lock:
             self._drain()
-            self.counts.saved_tensors += 1
+            counts = self.books.run.counts
+            counts.saved_tensors += 1
             if reason is None:
                 storage = tensor.untyped_storage()
                 reason = self._reason_of_storage(storage)
             if reason is not None:
-                self.counts.keep(reason, tensor.numel() * tensor.element_size())
+                counts.keep(reason, tensor.numel() * tensor.element_size())
                 return KeptTensor(tensor)
             watch = VersionWatch(tensor)
-            group = self._group_of(storage, watch, byte_range(tensor))
+            span = byte_range(tensor)
+            group = self._find(storage, watch, span)
+            is_new = group is None
+            if group is None:
+                group = self._make(storage, watch, span, tensor)
             group.handles += 1
             group.awaited += 1
+        # From here on an exception drops the handle, and with it the group.
         saved = MovedTensor(self, group, Layout.of(tensor), watch)
-        if self._wait_for_backlog:
-            self._bound_backlog()
-        self.faults.flush()
+        if is_new:
+            self._send(group)
+        self.books.faults.flush()
         return saved
 
     def exclude(self, storage: torch.UntypedStorage, reason: str) -> None:
@@ -125,81 +123,90 @@ class Engine:
             return known[1]
         return None
 
-    def _group_of(
+    def _find(
         self, storage: torch.UntypedStorage, watch: VersionWatch, span: ByteRange
-    ) -> Group:
-        """The group with these bytes: one that covers them, or a new one that absorbs others."""
-        overlapped = []
+    ) -> Group | None:
+        """The group that has these bytes already."""
         for group in self._table.of(storage):
-            if group.matches(storage, watch.version) and group.span.overlaps(span):
-                if group.checksum is not None and _is_changed(storage, group):
-                    continue
-                if group.span.covers(span):
-                    self.counts.shared_tensors += 1
-                    return group
-                overlapped.append(group)
+            if self._stands_for(group, storage, watch) and group.span.covers(span):
+                self.books.run.counts.shared_tensors += 1
+                return group
+        return None
+
+    def _make(
+        self,
+        storage: torch.UntypedStorage,
+        watch: VersionWatch,
+        span: ByteRange,
+        tensor: torch.Tensor,
+    ) -> Group:
+        """A new group with these bytes; it absorbs those that overlap."""
+        overlapped = [
+            group
+            for group in self._table.of(storage)
+            if group.span.overlaps(span) and self._stands_for(group, storage, watch)
+        ]
         for group in overlapped:
             span = span.union(group.span)
         if overlapped:
             # A window that slides would be stored again at each step: ranges grow geometrically.
             margin = max(group.nbytes for group in overlapped)
             span = span.widened(margin, storage.nbytes())
-        group = Group(storage, watch, span, self.counts)
+        run = self.books.run
+        group = Group(storage, watch, span, run)
         self._table.add(group)
+        self.steps.saved(run, group, tensor)
         for other in overlapped:
             group.handles += other.handles
             group.awaited += other.handles
             other.merged_into = group
             other.is_counted = True
+            if other.run.profile is not None:
+                other.run.profile.stays(other)
             self._release(other)
-        self._store(group)
+        self.books.residency.add(group)
         return group
 
-    def _store(self, group: Group) -> None:
-        data = bytes_of(_present(group.held), group.span)
-        # One larger than the backlog goes when nothing else is on its way.
-        waiting = self._outgoing_bytes
-        if not self._wait_for_backlog and waiting and waiting + group.nbytes > self._backlog:
-            self._count_kept(group, "drives behind")
-            return
-        reason = "no tier for this device"
-        for tier in self.tiers:
-            if data.device.type not in tier.device_types:
-                continue
-            try:
-                group.stored, group.transfer = tier.put(data)
-            except (BudgetError, OutOfSpaceError):
-                reason = f"{tier.name} full"
-                continue
-            except (Error, OSError) as error:
-                reason = f"{tier.name} failed"
-                self.faults.note(f"storing {group.nbytes} bytes to {tier.name}: {error}")
-                continue
-            if self._checks:
-                group.checksum = checksum(data)
-            group.state = State.STORING
-            self._outgoing.append(group)
-            self._outgoing_bytes += group.nbytes
-            return
-        self._count_kept(group, reason)
+    @staticmethod
+    def _stands_for(group: Group, storage: torch.UntypedStorage, watch: VersionWatch) -> bool:
+        return group.matches(storage, watch.version) and not (
+            group.checksum is not None and _is_changed(storage, group)
+        )
 
-    def _bound_backlog(self) -> None:
-        while True:
+    def _send(self, group: Group) -> None:
+        """Let a new group go where its step's policy wants it."""
+        run = group.run
+        is_placed = False
+        while not is_placed:
             with self._lock:
-                self._drain()
-                if self._outgoing_bytes <= self._backlog or not self._outgoing:
+                if group.state is not State.KEPT:  # Another save has absorbed it.
                     return
-                oldest = self._outgoing[0]
-                transfer, stored = oldest.transfer, oldest.stored
-            if transfer is None or stored is None:
-                return
-            try:
-                self._wait(transfer)
-            except TimeoutError as error:
-                raise TimeoutError(
-                    f"ssdtrain: the store of {oldest.nbytes} bytes to {stored.tier} does not end:"
-                    f" {error}"
-                ) from error
+                placement = self.steps.place(run, group, self._stores)
+                is_placed = self._stores.start(group, placement)
+                if is_placed:
+                    tick = run.tick("save", group, self.books.residency.nbytes)
+                    actions = run.policy.saved(tick, group, self._stores)
+            if not is_placed:
+                self._stores.wait_for_room()
+        self._carry_out(actions)
+
+    # ------------------------------------------------------------------ what a policy wants
+
+    def _carry_out(self, actions: Actions) -> None:
+        if actions is NOTHING:
+            return
+        for group in actions.drops:
+            stored = group.stored
+            if group.state is State.STORING and stored is not None:
+                self._stores.wait(group, stored)
+        with self._lock:
+            for group in actions.drops:
+                self._stores.give_back(group)
+            for group in actions.reads:
+                if group.stored is not None and group.alive() is None:
+                    group.stored.read_ahead()
+            for group in actions.loads:
+                self._loads.start_early(group)
 
     # ------------------------------------------------------------------ giving back
 
@@ -214,93 +221,48 @@ class Engine:
                     " after the last backward"
                 )
             found = group.alive()
-            self._count(group)
-            if found is not None:
-                if found[0].nbytes() < group.span.stop - found[1]:
-                    raise resized(saved.describe(), group, found[0].nbytes())
-                if found[1] == 0 and group.state is not State.LOADED:
-                    self.counts.forwarded_bytes += group.nbytes
-                self._after_fetch(saved.claim, group)
-                return found
-            if not group.in_memory_again():
-                self._load(group, saved.describe())
-            transfer, storage = group.transfer, _present(group.held)
-        self._arrive(group, transfer, storage, saved)
+            self.books.count(group)
+            actions = self._tick_of_need(group)
+            if found is None:
+                if not group.in_memory_again():
+                    self._loads.start(group, saved.describe())
+                storage = present(group.held)
+            elif found[0].nbytes() < group.span.stop - found[1]:
+                raise resized(saved.describe(), group, found[0].nbytes())
+            elif found[1] == 0 and group.state is not State.LOADED:
+                self.books.run.counts.forwarded_bytes += group.nbytes
+            transfer = group.transfer
+        self._carry_out(actions)
+        if found is None:
+            found = storage, group.loaded_start
+        if transfer is not None:
+            self._arrive(group, transfer, saved)
         with self._lock:
-            self._after_fetch(saved.claim, group)
-        return storage, group.loaded_start
+            self._loads.consume(saved.claim, group)
+        return found
 
-    def _load(self, group: Group, what: str) -> None:
-        padding = group.span.start - group.loaded_start
-        copy = torch.empty(padding + group.nbytes, dtype=torch.uint8, device=group.device)
-        try:
-            group.transfer = _present(group.stored).read(copy[padding:])
-        except (Error, OSError) as error:
-            raise lost(error, what, group) from error
-        group.held = copy.untyped_storage()
-        group.loaded = WeakStorage(group.held)
-        group.state = State.LOADING
-        group.load_count += 1
-        group.awaited = group.handles
-        self.counts.loaded_bytes += group.nbytes
+    def _tick_of_need(self, group: Group) -> Actions:
+        if group.is_needed:
+            return NOTHING
+        group.is_needed = True
+        run = group.run
+        profile = run.profile
+        if profile is not None and self.steps.is_alive_elsewhere(group):
+            profile.is_alive_elsewhere(group)
+        tick = run.tick("need", group, self.books.residency.nbytes)
+        return run.policy.needed(tick, group, self._stores)
 
-    def _arrive(
-        self,
-        group: Group,
-        transfer: Transfer | None,
-        storage: torch.UntypedStorage,
-        saved: MovedTensor,
-    ) -> None:
-        if transfer is None:  # Another thread saw it arrive.
-            return
+    def _arrive(self, group: Group, transfer: Ticket, saved: MovedTensor) -> None:
         try:
-            self._wait(transfer, saved.device)
+            self._loads.arrive(group, transfer)
         except (Error, OSError) as error:
             with self._lock:
-                if group.transfer is transfer:
-                    group.state = State.STORED
-                    group.held = group.loaded = group.transfer = None
+                self._lingering.add(transfer, group.held)
+                self._loads.failed(group, transfer)
             raise lost(error, saved.describe(), group) from error
-        if self._checks:
-            verify(group, storage, saved.describe())
+        self._loads.verify(group, saved)
         with self._lock:
-            if group.transfer is transfer:
-                group.state = State.LOADED
-                if transfer.done():
-                    group.transfer = None
-
-    def _after_fetch(self, claim: Claim, group: Group) -> None:
-        self._consume(claim, group)
-        self._prefetch_before(group)
-
-    def _consume(self, claim: Claim, group: Group) -> None:
-        """Let go of a loaded copy once every saved tensor in it has asked for it."""
-        if claim.load_seen == group.load_count:
-            return
-        claim.load_seen = group.load_count
-        group.awaited -= 1
-        if group.awaited <= 0 and group.state is State.LOADED:
-            group.held = None
-
-    def _prefetch_before(self, group: Group) -> None:
-        """Load what was saved before this group: backward asks for it next."""
-        budget = self._prefetch
-        candidate = group.previous
-        passed = 0
-        while candidate is not None and budget > 0 and passed < _PREFETCH_WINDOW:
-            if candidate.in_memory_again():
-                budget -= candidate.nbytes
-            elif candidate.stored is not None and candidate.alive() is None:
-                if candidate.nbytes > budget:
-                    return
-                try:
-                    self._load(candidate, "prefetched")
-                except (Error, OSError, RuntimeError):
-                    return  # The fetch that needs it tries again, and reports.
-                budget -= candidate.nbytes
-            else:
-                passed += 1
-            candidate = candidate.previous
+            self._loads.arrived(group, transfer)
 
     # ------------------------------------------------------------------ upkeep
 
@@ -324,7 +286,7 @@ class Engine:
                 self._lock.leave()
             if not self._dropped:
                 break
-        self.faults.flush()
+        self.books.faults.flush()
 
     def _drain(self) -> None:
         if self._lock.is_forked:  # Transfers and tiers are the parent's.
@@ -335,143 +297,101 @@ class Engine:
             if group.state is State.RELEASED:
                 continue
             group.handles -= 1
-            self._consume(claim, group)
+            self._loads.consume(claim, group)
             if group.handles == 0:
                 self._release(group)
-        pending = []
-        for _ in range(min(_SETTLE_WINDOW, len(self._outgoing))):
-            group = self._outgoing.popleft()
-            if not self._settle_store(group):
-                pending.append(group)
-        self._outgoing.extendleft(reversed(pending))
-        if self._lingering:
-            self._lingering = [transfer for transfer in self._lingering if not transfer.done()]
-
-    def _settle_store(self, group: Group) -> bool:
-        """Whether the store has ended."""
-        if group.state is not State.STORING:
-            return True
-        if not group.source.is_same_memory(_present(group.held)):
-            group.is_torn = True
-        if not _present(group.transfer).done():
-            return False
-        self._outgoing_bytes -= group.nbytes
-        try:
-            _present(group.transfer).result()
-        except (Error, OSError) as error:
-            tier = _present(group.stored).tier
-            self.faults.note(f"storing {group.nbytes} bytes to {tier}, kept instead: {error}")
-            self._keep_instead(group, f"{tier} failed")
-            return True
-        if group.is_torn:
-            self._keep_instead(group, "memory replaced while it was stored")
-            return True
-        group.state = State.STORED
-        group.held = group.transfer = None
-        return True
-
-    def _keep_instead(self, group: Group, reason: str) -> None:
-        self._count_kept(group, reason)
-        group.state = State.KEPT
-        _present(group.stored).free()
-        group.stored = group.checksum = group.transfer = None
+        self._stores.settle()
+        self._lingering.settle()
 
     def _release(self, group: Group) -> None:
-        self._count(group)
-        if group.state is State.STORING:
-            self._outgoing_bytes -= group.nbytes
-        if group.transfer is not None and not group.transfer.done():
-            self._lingering.append(group.transfer)
+        self.books.count(group)
+        self._stores.release(group)
         if group.stored is not None:
+            self._lingering.add(group.stored.out, group.held)
             group.stored.free()
+        if group.transfer is not None:
+            self._lingering.add(group.transfer, group.held)
         group.state = State.RELEASED
         group.held = group.loaded = group.stored = group.transfer = group.checksum = None
         self._table.remove(group)
+        self.books.residency.remove(group)
+        group.run.released(group)
 
-    def _wait(self, transfer: Transfer, device: torch.device | None = None) -> None:
-        if not transfer.done():
-            self.counts.waits += 1
-        begin = time.perf_counter()
-        try:
-            if device is None:
-                transfer.wait()
-            else:
-                transfer.order(device)
-        finally:
-            self.counts.wait_seconds += time.perf_counter() - begin
-
-    # ------------------------------------------------------------------ accounts
-
-    def _count(self, group: Group) -> None:
-        """Book a group under where it is, the first time that backward, or its end, shows that."""
-        if group.is_counted:
-            return
-        where = group.whereabouts()
-        if where in ("host", "disk"):
-            group.counts.moved[where] += group.nbytes
-            group.is_counted = True
-        else:
-            self._count_kept(group, where)
-
-    def _count_kept(self, group: Group, reason: str) -> None:
-        if not group.is_counted:
-            group.is_counted = True
-            group.counts.keep(reason, group.nbytes)
+    # ------------------------------------------------------------------ steps and accounts
 
     def begin_step(self) -> None:
         """A new forward pass: counts start again."""
         self.settle()
+        if self._lock.is_forked:
+            return
+        run = self.steps.next(self.books)
         with self._lock:
             self._excluded = {k: v for k, v in self._excluded.items() if v[0].get() is not None}
-            self.counts = StepCounts(self.counts.step + 1)
+            self.steps.start(run, self.books)
 
     def report(self) -> dict[str, object]:
         """Counts of the last step, with the groups that are still waiting for their backward."""
         self.settle()
         with self._lock:
-            counts = self.counts.copy()
+            run = self.books.run
+            counts = run.counts.copy()
             live: dict[str, int] = {}
             for group in self._table:
-                live[group.state.value] = live.get(group.state.value, 0) + group.nbytes
-                if group.counts is self.counts and not group.is_counted:
+                phase = group.phase()
+                live[phase] = live.get(phase, 0) + group.nbytes
+                if group.run is run and not group.is_counted:
                     where = group.whereabouts()
-                    if where in ("host", "disk"):
+                    if where in MOVED:
                         counts.moved[where] += group.nbytes
                     else:
                         counts.keep(where, group.nbytes)
-            return {**counts.as_dict(), "live_bytes": live, "faults": self.faults.texts()}
+            return {
+                **counts.as_dict(),
+                "live_bytes": live,
+                "faults": self.books.faults.texts(),
+                "deviated": run.policy.deviated,
+            }
 
     def close(self) -> None:
         """Wait for what is on its way, then give everything back."""
         self._closing = True
         if self._closed or self._lock.is_forked:
             return
-        with self._lock:
-            transfers = [group.transfer for group in self._table if group.transfer is not None]
-            transfers += self._lingering
-        for transfer in transfers:
-            try:
-                transfer.wait()
-            except (Error, OSError):
-                break  # The tier that it belongs to says more about that.
+        self._wait_for_all()
         with self._lock:
             self._drain()
             for group in list(self._table):
                 self._release(group)
-        self.faults.flush()
+        self.books.faults.flush()
         for tier in self.tiers:
             tier.close()
+        self._streams.close()
         # Only now: after an interrupt a second call goes on.
         self._closed = True
 
+    def _wait_for_all(self) -> None:
+        with self._lock:
+            tickets = self._lingering.tickets()
+            for group in self._table:
+                if group.stored is not None:
+                    tickets.append(group.stored.out)
+                if group.transfer is not None:
+                    tickets.append(group.transfer)
+        for ticket in tickets:
+            try:
+                end_of(ticket)
+            except (Error, OSError):
+                break  # The tier that it belongs to says more about that.
 
-def _present(value: _T | None) -> _T:
-    """A value that the state at hand guarantees."""
-    if value is None:
-        raise AssertionError("the group's state promises this value")
-    return value
+    def __del__(self) -> None:
+        # Transfers know the addresses of memory that this engine holds.
+        try:
+            if not self._closed and not self._lock.is_forked:
+                self._wait_for_all()
+        except Exception:  # noqa: BLE001
+            pass  # The interpreter may be half gone; nobody is left to tell.
 
 
 def _is_changed(storage: torch.UntypedStorage, group: Group) -> bool:
     """Whether memory no longer has the bytes that were stored, though no version says so."""
-    return not torch.equal(checksum(bytes_of(storage, group.span)), _present(group.checksum))
+    return not torch.equal(checksum(bytes_of(storage, group.span)), present(group.checksum))

@@ -15,8 +15,10 @@ from .storage import ByteRange, VersionWatch, WeakStorage, alignment_of
 if TYPE_CHECKING:
     import torch
 
-    from .accounting import StepCounts
-    from .tiers import StoredCopy, Transfer
+    from datapath_core.streams import Ticket
+
+    from .run import Run
+    from .tiers import StoredCopy
 
 __all__ = ["Group", "State"]
 
@@ -46,6 +48,19 @@ class Group:
         The bytes of it that this group stands for.
     held : torch.UntypedStorage or None
         The storage that this group keeps alive: the original (KEPT, STORING) or a loaded copy.
+    stream : int or None
+        The stream that was current at the save: when it comes after the store, the original's
+        memory may be used again.
+    transfer : Ticket or None
+        A load that has not been seen to end.
+    load_stream : int or None
+        The stream for which a loaded copy was allocated.
+    run, index : Run, int
+        The step that saved it, and its position there.
+    is_resident : bool
+        Whether its bytes are counted as in the device's memory.
+    is_needed : bool
+        Whether backward has asked for it.
     handles : int
         Live saved tensors in the group.
     awaited : int
@@ -63,7 +78,7 @@ class Group:
         storage: torch.UntypedStorage,
         watch: VersionWatch,
         span: ByteRange,
-        counts: StepCounts,
+        run: Run,
     ) -> None:
         self.state = State.KEPT
         self.device = storage.device
@@ -75,15 +90,20 @@ class Group:
         self.held: torch.UntypedStorage | None = storage
         self.loaded: WeakStorage | None = None
         self.stored: StoredCopy | None = None
-        self.transfer: Transfer | None = None
+        self.stream: int | None = None
+        self.transfer: Ticket | None = None
+        self.load_stream: int | None = None
         self.checksum: torch.Tensor | None = None
         self.handles = 0
         self.awaited = 0
         self.load_count = 0
         self.merged_into: Group | None = None
-        self.counts = counts
+        self.run = run
+        self.index = run.add(self)
+        self.is_needed = False
         self.is_counted = False
         self.is_torn = False
+        self.is_resident = False
         # Neighbours in the order of saving: prefetch walks back along it.
         self.previous: Group | None = None
         self.next: Group | None = None
@@ -135,3 +155,11 @@ class Group:
         if self.stored is not None:
             return "alive elsewhere" if self.source.get() is not None else self.stored.tier
         return "kept"
+
+    def phase(self) -> str:
+        """Where the bytes are, in a word for the report."""
+        if self.stored is None or self.state not in (State.STORING, State.STORED):
+            return self.state.value
+        if self.stored.is_settled:
+            return State.STORED.value
+        return self.stored.phase if self.state is State.STORED else self.state.value

@@ -3,25 +3,28 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from datapath_core import UnsupportedError
-from datapath_core.settings import parse_bytes
-
+from .arguments import PathLike, parse_fraction, parse_paths, parse_plan, parse_size
 from .engine import Engine
+from .plan import Limits, Plan
+from .policy import StreamingPolicy
 from .saved import KeptTensor, MovedTensor
 from .selection import Selection
-from .tiers import DiskTier, HostTier, Tier
+from .steps import Steps
+from .streams import Streams
+from .tiers import DiskTier, HostTier, PinnedMemory, Tier
+from .timeline import Rates
+
+if TYPE_CHECKING:
+    from .steering import Steering
 
 __all__ = ["Offloader"]
-
-PathLike = str | os.PathLike[str]
 
 
 class Offloader:
@@ -79,7 +82,7 @@ class Offloader:
         host: int | str = "8GiB",
         ssd: int | str = "200GiB",
         min_bytes: int | str = "1MiB",
-        plan: str = "auto",
+        plan: str | PathLike | Plan = "auto",
         checks: bool = False,
         *,
         backlog: int | str = "256MiB",
@@ -88,34 +91,35 @@ class Offloader:
         max_slowdown: float | None = None,
         write_budget: int | str | None = None,
     ) -> None:
-        if plan not in ("auto", "all"):
-            raise ValueError(f"plan must be 'auto' or 'all', not {plan!r}")
-        for name, value in (
-            ("max_memory", max_memory),
-            ("max_slowdown", max_slowdown),
-            ("write_budget", write_budget),
-        ):
-            if value is not None:
-                raise UnsupportedError(
-                    f"{name}= steers the planner, which this release does not have; leave it out"
-                    " and bound the tiers with host= and ssd="
-                )
         if not isinstance(checks, bool):
             raise TypeError(f"checks must be True or False, not {checks!r}")
+        given = parse_plan(plan)
+        sizes = {
+            "host": parse_size("host", host),
+            "ssd": parse_size("ssd", ssd) if spill is not None else 0,
+            "backlog": parse_size("backlog", backlog),
+            "prefetch": parse_size("prefetch", prefetch),
+        }
+        streams = Streams()
+        memory = _pinned_memory(sizes)
         tiers: list[Tier] = []
-        if _size("host", host) > 0:
-            tiers.append(HostTier(_size("host", host)))
-        if spill is not None and _size("ssd", ssd) > 0:
-            tiers.append(DiskTier(_paths(spill), _size("ssd", ssd)))
+        if sizes["host"] > 0:
+            tiers.append(HostTier(memory, streams))
+        if spill is not None and sizes["ssd"] > 0:
+            tiers.append(DiskTier(parse_paths(spill), sizes["ssd"], memory, streams))
+        self._memory = memory
+        self._plan = "given" if given is not None else str(plan)
         self._engine = Engine(
-            Selection(_size("min_bytes", min_bytes)),
+            Selection(parse_size("min_bytes", min_bytes)),
             tiers,
-            backlog=_size("backlog", backlog),
-            wait_for_backlog=plan == "all",
-            prefetch=_size("prefetch", prefetch),
+            streams,
+            Steps(
+                lambda: StreamingPolicy(sizes["backlog"], sizes["prefetch"], plan == "all"),
+                _steering(given, plan, sizes, memory, max_memory, max_slowdown, write_budget),
+                streams,
+            ),
             checks=checks,
         )
-        self._plan = plan
         self._entered = threading.local()
 
     # ------------------------------------------------------------------ around the forward pass
@@ -198,9 +202,20 @@ class Offloader:
         return {
             **self._engine.report(),
             "plan": self._plan,
+            "steering": self._engine.steps.describe(),
             "device_type": self._engine.selection.device_type,
             "tiers": {tier.name: tier.describe() for tier in self._engine.tiers},
         }
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that steps run under; None while there is none. Save it, edit it, give it back.
+
+        See Also
+        --------
+        Plan.save, Plan.edit
+        """
+        return self._engine.steps.plan
 
     def close(self) -> None:
         """End what is on its way and give everything back. Call it after the last backward."""
@@ -226,25 +241,43 @@ def _exclude(engine: Engine, value: object, reason: str) -> None:
             _exclude(engine, item, reason)
 
 
-def _paths(spill: PathLike | Sequence[PathLike]) -> list[PathLike]:
-    paths: Any = [spill] if isinstance(spill, str | os.PathLike) else spill
-    if not isinstance(paths, list | tuple):
-        raise TypeError(f"spill must be a path or a list of paths, not {spill!r}")
-    if not paths:
-        raise ValueError("spill is empty; name a directory, or None for no disk tier")
-    for path in paths:
-        if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"spill has {path!r} among its directories, which is no path")
-    return list(paths)
+def _pinned_memory(sizes: dict[str, int]) -> PinnedMemory:
+    """One budget: with a host tier the way to disk is part of it, else it is the backlog."""
+    if sizes["host"] == 0:
+        return PinnedMemory(sizes["backlog"], sizes["backlog"])
+    staging = min(sizes["backlog"], sizes["host"] // 2) if sizes["ssd"] > 0 else 0
+    return PinnedMemory(sizes["host"], staging)
 
 
-def _size(name: str, value: int | str) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name}={value!r}: a size is a number of bytes, not a bool")
+def _steering(
+    given: Plan | None,
+    plan: object,
+    sizes: dict[str, int],
+    memory: PinnedMemory,
+    max_memory: int | str | None,
+    max_slowdown: float | None,
+    write_budget: int | str | None,
+) -> Steering | None:
+    if plan == "all":
+        for name, value in (
+            ("max_memory", max_memory),
+            ("max_slowdown", max_slowdown),
+            ("write_budget", write_budget),
+        ):
+            if value is not None:
+                raise ValueError(f"{name} steers the planner, and plan='all' does without one")
+        return None
     try:
-        nbytes = parse_bytes(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}={value!r}: {error}") from None
-    if nbytes < 0:
-        raise ValueError(f"{name} must not be negative, is {value!r}")
-    return nbytes
+        from .steering import Steering
+    except ImportError:
+        return None
+    limits = Limits(
+        max_memory=None if max_memory is None else parse_size("max_memory", max_memory),
+        max_slowdown=parse_fraction("max_slowdown", max_slowdown),
+        host_bytes=memory.budget,
+        disk_bytes=sizes["ssd"],
+        write_bytes=None if write_budget is None else parse_size("write_budget", write_budget),
+        allow_host=sizes["host"] > 0,
+        allow_recompute=False,
+    )
+    return Steering(limits, lambda: Rates(), given)

@@ -19,6 +19,7 @@ __all__ = [
     "Layout",
     "VersionWatch",
     "WeakStorage",
+    "address_of",
     "alignment_of",
     "byte_range",
     "bytes_of",
@@ -167,3 +168,13 @@ def bytes_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
     with torch.no_grad():
         tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
         return tensor.set_(storage, span.start, (span.nbytes,), (1,))
+
+
+def address_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
+    """As :func:`bytes_of`, but the tensor does not keep the memory alive."""
+    loose = torch._C._construct_storage_from_data_pointer(
+        storage.data_ptr() + span.start, storage.device, span.nbytes
+    )
+    with torch.no_grad():
+        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
+        return tensor.set_(loose, 0, (span.nbytes,), (1,))

@@ -7,72 +7,82 @@ A tier says how bytes travel; :mod:`ssdtrain.engine` says which ones, and when.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from datapath_core import Error, PinnedPool, io
-from datapath_core.streams import Scheduler
+from datapath_core import BudgetError, PinnedPool, io
+
+from .staged import DirectCopy, StagedCopy
+from .streams import Streams
 
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
 
-__all__ = ["DiskTier", "HostTier", "StoredCopy", "Tier", "Transfer"]
+__all__ = ["DiskTier", "HostTier", "PinnedMemory", "StagingBusyError", "StoredCopy", "Tier"]
 
 
-class Transfer:
-    """Bytes on their way, and the objects that must live until they have arrived."""
-
-    def __init__(self, ticket: Ticket, keep: object = None) -> None:
-        self._ticket = ticket
-        self._keep = keep
-
-    def done(self) -> bool:
-        """Whether the transfer has ended, well or not."""
-        return self._ticket.done()
-
-    def result(self) -> int:
-        """Wait for the end; bytes moved, or the error raised."""
-        return self._ticket.result()
-
-    def wait(self) -> None:
-        """Wait for the end, well or not; raises only if it does not come in time."""
-        try:
-            self._ticket.result()
-        except (Error, OSError):
-            if not self._ticket.done():
-                raise
-            # Whoever needs the bytes asks for the result.
-
-    def order(self, device: torch.device) -> None:
-        """Let the work that the current stream gets from here on run after the transfer."""
-        if device.type == "cuda":
-            self._ticket.wait(torch.cuda.current_stream(device).cuda_stream)
-        else:
-            self._ticket.result()
+class StagingBusyError(BudgetError):
+    """No pinned memory to pass through; there will be some when a write has ended."""
 
 
 class StoredCopy(Protocol):
     """Room on a tier, with or without bytes in it yet."""
 
     tier: str
+    nbytes: int
 
-    def read(self, into: torch.Tensor) -> Transfer:
-        """Start to copy the bytes to a uint8 tensor of their size."""
+    @property
+    def out(self) -> Ticket:
+        """The work that reads the original: when it has ended well, the original may go."""
+
+    @property
+    def phase(self) -> str:
+        """Where the bytes are, for the report: "copying", "on host", "writing", "stored", ..."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more happens by itself."""
+
+    def settle(self) -> str | None:
+        """Catch up with ended work; what went wrong, if the bytes are safe nevertheless."""
+
+    def read_ahead(self) -> None:
+        """Bring bytes from disk to the host, where that is a way of its own."""
+
+    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+        """Start to copy the bytes to a uint8 tensor of their size, in the order of a stream."""
 
     def free(self) -> None:
-        """Give the room back; a transfer in flight ends first."""
+        """Give the room back; work in flight ends first."""
 
 
 class Tier(Protocol):
     """Somewhere to put bytes."""
 
     name: str
-    device_types: tuple[str, ...]
 
-    def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
-        """Start to store a uint8 tensor; ``BudgetError`` or ``OutOfSpaceError`` without room."""
+    def takes(self, kind: str) -> bool:
+        """Whether tensors of a kind of device (:meth:`Streams.kind`) may come here."""
+
+    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
+        """Start to store a uint8 tensor behind the work that a stream has now.
+
+        On a device with streams nothing keeps the tensor's memory alive for the copy: it must
+        live, in the order of that stream, until :attr:`StoredCopy.out` has passed.
+
+        Raises
+        ------
+        BudgetError, OutOfSpaceError
+            Without room.
+        """
+
+    def settle(self) -> None:
+        """Catch up with ended work."""
+
+    def oldest_write(self) -> Ticket | None:
+        """The work that frees room to pass through next."""
 
     def describe(self) -> dict[str, object]:
         """Budget and use, for the report."""
@@ -81,122 +91,230 @@ class Tier(Protocol):
         """Give everything back."""
 
 
-class _Lanes:
-    """One scheduler a CUDA device, made when the device's first tensor travels."""
+class PinnedMemory:
+    """The pinned host memory of an offloader: for the host tier, and to pass through to disk.
 
-    def __init__(self) -> None:
-        self._schedulers: dict[int, Scheduler] = {}
+    Parameters
+    ----------
+    budget : int
+        Ceiling in bytes.
+    staging : int
+        Part of it that only the way to and from disk may use.
+    """
 
-    def scheduler(self, device: torch.device) -> Scheduler:
-        index = torch.cuda.current_device() if device.index is None else device.index
-        if index not in self._schedulers:
-            self._schedulers[index] = Scheduler(f"cuda:{index}")
-        return self._schedulers[index]
+    def __init__(self, budget: int, staging: int) -> None:
+        self.budget = budget
+        self.staging = staging
+        self.resident = 0
+        self._pool: PinnedPool | None = None
 
-    def move(self, destination: Any, source: Any, device: torch.device) -> Ticket:
-        stream = torch.cuda.current_stream(device).cuda_stream
-        return self.scheduler(device).transfer(destination, source, streams=[stream])
+    def allocate(self, nbytes: int, *, resident: bool) -> Any:
+        """A buffer.
+
+        Raises
+        ------
+        BudgetError
+            If the budget, less what is for staging where the bytes are to stay, is used up.
+        """
+        if nbytes > self.budget - (self.staging + self.resident if resident else 0):
+            raise BudgetError(f"{nbytes} bytes do not fit into what is left of {self.budget}")
+        if self._pool is None:
+            self._pool = PinnedPool(self.budget)
+        return self._pool.allocate(nbytes)
+
+    def stats(self) -> dict[str, int]:
+        """What the pool says."""
+        return {} if self._pool is None else self._pool.stats()
 
     def close(self) -> None:
-        for scheduler in self._schedulers.values():
-            scheduler.close()
-        self._schedulers.clear()
+        """Give it back."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
 
 class _HostCopy:
     tier = "host"
 
-    def __init__(self, buffer: Any, lanes: _Lanes) -> None:
+    def __init__(self, buffer: Any, out: Ticket, streams: Streams, memory: PinnedMemory) -> None:
         self._buffer = buffer
-        self._lanes = lanes
+        self._streams = streams
+        self._memory = memory
+        self.out = out
+        self.nbytes = len(buffer)
+        memory.resident += self.nbytes
 
-    def read(self, into: torch.Tensor) -> Transfer:
-        return Transfer(self._lanes.move(into, self._buffer, into.device), (into, self._buffer))
+    @property
+    def phase(self) -> str:
+        return "on host" if self.out.done() else "copying"
+
+    @property
+    def is_settled(self) -> bool:
+        return self.out.done()
+
+    def settle(self) -> str | None:
+        return None
+
+    def read_ahead(self) -> None:
+        pass
+
+    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+        after = () if self.out.done() else (self.out,)
+        return self._streams.move(into, self._buffer, device, stream, after, priority=1)
 
     def free(self) -> None:
         # The pool takes the memory back when the last transfer that uses it has ended.
-        self._buffer = None
+        if self._buffer is not None:
+            self._buffer = None
+            self._memory.resident -= self.nbytes
 
 
 class HostTier:
     """Pinned host memory, for tensors of a GPU."""
 
     name = "host"
-    # A copy of a CPU tensor in host memory would free nothing.
-    device_types: tuple[str, ...] = ("cuda",)
 
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._pool: PinnedPool | None = None
-        self._lanes = _Lanes()
+    def __init__(self, memory: PinnedMemory, streams: Streams) -> None:
+        self._memory = memory
+        self._streams = streams
 
-    def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
+    def takes(self, kind: str) -> bool:
+        """As :meth:`Tier.takes`. A copy of a CPU tensor in host memory would free nothing."""
+        return kind == "cuda"
+
+    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
         """As :meth:`Tier.put`."""
-        if self._pool is None:
-            self._pool = PinnedPool(self._budget)
-        buffer = self._pool.allocate(data.numel())
-        ticket = self._lanes.move(buffer, data, data.device)
-        return _HostCopy(buffer, self._lanes), Transfer(ticket, (data, buffer))
+        buffer = self._memory.allocate(data.numel(), resident=True)
+        out = self._streams.move(buffer, data, device, stream)
+        return _HostCopy(buffer, out, self._streams, self._memory)
+
+    def settle(self) -> None:
+        """As :meth:`Tier.settle`."""
+
+    def oldest_write(self) -> Ticket | None:
+        """As :meth:`Tier.oldest_write`."""
+        return None
 
     def describe(self) -> dict[str, object]:
         """As :meth:`Tier.describe`."""
-        stats = {} if self._pool is None else self._pool.stats()
-        return {"budget": self._budget, "stats": stats}
+        return {
+            "budget": self._memory.budget,
+            "resident": self._memory.resident,
+            "stats": self._memory.stats(),
+        }
 
     def close(self) -> None:
         """As :meth:`Tier.close`."""
-        self._lanes.close()
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
 
 
 class _DiskCopy:
+    """Of a CPU tensor: straight between its memory and the extent."""
+
     tier = "disk"
 
-    def __init__(self, extent: io.Extent, move: Callable[[Any, Any, torch.device], Ticket]) -> None:
-        self._extent = extent
-        self._move = move
+    def __init__(self, extent: io.Extent, out: Ticket) -> None:
+        self.extent = extent
+        self.out = out
+        self.nbytes = extent.nbytes
 
-    def read(self, into: torch.Tensor) -> Transfer:
-        if into.device.type == "cuda":
-            return Transfer(self._move(into, self._extent, into.device), into)
-        return Transfer(self._extent.read(into), into)
+    @property
+    def phase(self) -> str:
+        return "stored" if self.out.done() else "writing"
+
+    @property
+    def is_settled(self) -> bool:
+        return self.out.done()
+
+    def settle(self) -> str | None:
+        return None
+
+    def read_ahead(self) -> None:
+        pass
+
+    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+        return self.extent.read(into)
 
     def free(self) -> None:
-        self._extent.free()
+        self.extent.free()
 
 
 class DiskTier:
-    """One volume over the spill directories; nameless files, so that a crash leaves nothing."""
+    """One volume over the spill directories; nameless files, so that a crash leaves nothing.
+
+    Bytes of a GPU pass through pinned memory. A range larger than what there is for that goes in
+    chunks, and its original stays until the last one is written.
+    """
 
     name = "disk"
-    device_types: tuple[str, ...] = ("cuda", "cpu")
 
-    def __init__(self, directories: Sequence[str | os.PathLike[str]], budget: int) -> None:
+    def __init__(
+        self,
+        directories: Sequence[str | os.PathLike[str]],
+        budget: int,
+        memory: PinnedMemory,
+        streams: Streams,
+    ) -> None:
         self._directories = [os.fspath(directory) for directory in directories]
         self._budget = budget
-        self._volume: io.Volume | None = io.Volume(self._directories, budget)
-        self._lanes = _Lanes()
+        self._memory = memory
+        self._streams = streams
+        self._engine: io.Engine | None = io.Engine()
+        self._volume: io.Volume | None = io.Volume(self._directories, budget, engine=self._engine)
+        self._backend = self._engine.describe()
+        self._writing: list[StagedCopy] = []
 
-    def put(self, data: torch.Tensor) -> tuple[StoredCopy, Transfer]:
+    def takes(self, kind: str) -> bool:
+        """As :meth:`Tier.takes`."""
+        return kind in ("cuda", "cpu")
+
+    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
         """As :meth:`Tier.put`."""
         if self._volume is None:
             raise ValueError("the offloader is closed; make a new one")
-        extent = self._volume.allocate(data.numel())
-        copy = _DiskCopy(extent, self._lanes.move)
-        if data.device.type == "cuda":
-            return copy, Transfer(self._lanes.move(extent, data, data.device), data)
-        return copy, Transfer(extent.write(data), data)
+        nbytes = data.numel()
+        if self._streams.kind(device) == "cpu":
+            extent = self._volume.allocate(nbytes)
+            return _DiskCopy(extent, extent.write(data))
+        if nbytes > self._memory.staging:
+            extent = self._volume.allocate(nbytes)
+            return DirectCopy(extent, data, device, stream, self._streams)
+        try:
+            buffer = self._memory.allocate(nbytes, resident=False)
+        except BudgetError as error:
+            self.settle()
+            if self._writing:
+                raise StagingBusyError(str(error)) from error
+            raise
+        extent = self._volume.allocate(nbytes)
+        copy = StagedCopy(extent, buffer, data, device, stream, self._streams, self._memory)
+        self._writing.append(copy)
+        return copy
+
+    def settle(self) -> None:
+        """As :meth:`Tier.settle`."""
+        if self._writing:
+            self._writing = [copy for copy in self._writing if not copy.is_written()]
+
+    def oldest_write(self) -> Ticket | None:
+        """As :meth:`Tier.oldest_write`."""
+        return self._writing[0].write if self._writing else None
 
     def describe(self) -> dict[str, object]:
         """As :meth:`Tier.describe`."""
-        stats = {} if self._volume is None else self._volume.stats()
-        return {"budget": self._budget, "directories": self._directories, "stats": stats}
+        return {
+            "budget": self._budget,
+            "directories": self._directories,
+            "stats": {} if self._volume is None else self._volume.stats(),
+            "staging": self._memory.staging,
+            "backend": self._backend,
+        }
 
     def close(self) -> None:
         """As :meth:`Tier.close`."""
-        self._lanes.close()
+        self._writing.clear()
         if self._volume is not None:
             self._volume.close()
             self._volume = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes on their way back: from a tier to a copy that every saved tensor of a group shares.
+
+:class:`Loads` is used inside the engine's lock, but for what says that it waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from datapath_core import Error
+
+from .books import Books
+from .checks import verify
+from .faults import lost
+from .group import Group, State
+from .saved import Claim, MovedTensor
+from .storage import ByteRange, WeakStorage, address_of, bytes_of
+from .stores import present
+from .streams import Streams
+
+if TYPE_CHECKING:
+    from datapath_core.streams import Ticket
+
+__all__ = ["Lingering", "Loads"]
+
+
+class Loads:
+    """The way back.
+
+    Parameters
+    ----------
+    streams : Streams
+    books : Books
+    checks : bool
+        Verify a checksum of every range that comes back.
+    """
+
+    def __init__(self, streams: Streams, books: Books, *, checks: bool) -> None:
+        self._streams = streams
+        self._books = books
+        self._checks = checks
+
+    def start(self, group: Group, what: str) -> None:
+        """Start to load a group that is on a tier."""
+        padding = group.span.start - group.loaded_start
+        stream = self._streams.current(group.device)
+        self._books.residency.add(group)
+        try:
+            copy = torch.empty(padding + group.nbytes, dtype=torch.uint8, device=group.device)
+            storage = copy.untyped_storage()
+            span = ByteRange(padding, padding + group.nbytes)
+            ordered = self._streams.kind(group.device) == "cuda"
+            into = (address_of if ordered else bytes_of)(storage, span)
+            group.transfer = present(group.stored).read(into, group.device, stream)
+        except (Error, OSError) as error:
+            self._books.residency.remove(group)
+            raise lost(error, what, group) from error
+        except BaseException:
+            self._books.residency.remove(group)
+            raise
+        group.held = storage
+        group.loaded = WeakStorage(storage)
+        group.load_stream = stream
+        group.state = State.LOADING
+        group.load_count += 1
+        group.awaited = group.handles
+        self._books.run.counts.loaded_bytes += group.nbytes
+
+    def start_early(self, group: Group) -> None:
+        """Start to load a group before it is asked for, if it has to be loaded at all."""
+        if group.stored is None or group.in_memory_again() or group.alive() is not None:
+            return
+        try:
+            self.start(group, "loaded early")
+        except (Error, OSError, RuntimeError):
+            return  # The fetch that needs it tries again, and reports.
+
+    def arrive(self, group: Group, transfer: Ticket) -> None:
+        """Outside the lock: let the current stream, or on the CPU the host, wait for a load."""
+        stream = self._streams.current(group.device)
+        with self._books.waiting(transfer.done()):
+            self._streams.order(transfer, stream)
+        storage = group.held
+        if storage is not None and stream != group.load_stream:
+            self._streams.use(bytes_of(storage, ByteRange(0, storage.nbytes())))
+
+    def verify(self, group: Group, saved: MovedTensor) -> None:
+        """Outside the lock: compare what came back with what went."""
+        storage = group.held
+        if self._checks and storage is not None:
+            verify(group, storage, saved.describe())
+
+    def arrived(self, group: Group, transfer: Ticket) -> None:
+        """After :meth:`arrive`."""
+        if group.transfer is transfer:
+            group.state = State.LOADED
+            # Consumers on other streams have to wait as well, until the host has seen the end.
+            if transfer.done():
+                group.transfer = None
+
+    def failed(self, group: Group, transfer: Ticket) -> None:
+        """After an error in :meth:`arrive`: as before the load."""
+        if group.transfer is transfer:
+            group.state = State.STORED
+            group.held = group.loaded = group.transfer = None
+            self._books.residency.remove(group)
+
+    def consume(self, claim: Claim, group: Group) -> None:
+        """Let go of a loaded copy once every saved tensor in it has asked for it."""
+        if claim.load_seen == group.load_count:
+            return
+        claim.load_seen = group.load_count
+        group.awaited -= 1
+        if group.awaited <= 0 and group.state is State.LOADED:
+            group.held = None
+
+
+class Lingering:
+    """Memory that transfers use, though nothing else needs it any more."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Ticket, Any]] = []
+
+    def add(self, ticket: Ticket, memory: Any) -> None:
+        """Hold memory until a transfer has ended."""
+        if not ticket.done():
+            self._held.append((ticket, memory))
+
+    def settle(self) -> None:
+        """Let go of what is no longer used."""
+        if self._held:
+            self._held = [entry for entry in self._held if not entry[0].done()]
+
+    def tickets(self) -> list[Ticket]:
+        """The transfers."""
+        return [ticket for ticket, _ in self._held]

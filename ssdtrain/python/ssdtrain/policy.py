@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do at each tick of a step: a plan's word, or the rules of streaming. Moves nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .group import Group, State
+from .plan import Plan, Where
+
+__all__ = [
+    "NOTHING", "Actions", "KeepPolicy", "Outgoing", "Placement", "PlannedPolicy", "Policy",
+    "StreamingPolicy",
+]  # fmt: skip
+
+# Groups without anything to load that streaming walks past: thousands may have stayed in memory.
+_PREFETCH_WINDOW = 64
+# Reading from disk runs ahead of loading to the device by this many times the bytes.
+_READ_AHEAD = 2
+
+
+class Outgoing(Protocol):
+    """What is on its way out, as a policy sees it."""
+
+    nbytes: int
+
+    def __iter__(self) -> Iterator[Group]: ...  # Oldest first.
+
+    def in_stream_order(self, group: Group) -> bool:
+        """Whether the group's device goes on by itself while the host does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a group is to go.
+
+    Attributes
+    ----------
+    where : Where or None
+        None: wherever there is room first.
+    reason : str
+        Of KEEP, for the report.
+    waits : bool
+        Whether the host may wait for room on the way.
+    """
+
+    where: Where | None
+    reason: str = ""
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What is to be done at a tick, in this order.
+
+    Attributes
+    ----------
+    drops, reads, loads : collections of Group
+        Whose memory is given back; which start from disk to the host; which start to the device.
+    """
+
+    drops: Collection[Group] = ()
+    reads: Collection[Group] = ()
+    loads: Collection[Group] = ()
+
+
+NOTHING = Actions()
+
+
+class Policy(Protocol):
+    """Asked inside the engine's lock, tick by tick, in the order in which ticks come."""
+
+    deviated: str | None
+
+    def place(self, group: Group, outgoing: Outgoing) -> Placement:
+        """Where a group that was saved just now goes."""
+
+    def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """A group was saved, and is on its way if it was to go."""
+
+    def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """Backward asks for a group for the first time."""
+
+
+class KeepPolicy:
+    """Nothing moves."""
+
+    def __init__(self, reason: str) -> None:
+        self.deviated: str | None = None
+        self._placement = Placement(Where.KEEP, reason)
+
+    def place(self, group: Group, outgoing: Outgoing) -> Placement:
+        """As :meth:`Policy.place`."""
+        return self._placement
+
+    def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.saved`."""
+        return NOTHING
+
+    def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.needed`."""
+        return NOTHING
+
+
+class StreamingPolicy:
+    """Copies start at the save; the oldest is dropped when too much is on its way.
+
+    On a device with streams dropping costs the host nothing: the stream waits. On the CPU the host
+    waits, or the tensor stays.
+
+    Parameters
+    ----------
+    backlog : int
+        Bytes that may be on their way out.
+    prefetch : int
+        Bytes that may be loaded before they are asked for.
+    wait : bool
+        Whether the host may wait.
+    """
+
+    def __init__(self, backlog: int, prefetch: int, wait: bool) -> None:
+        self.deviated: str | None = None
+        self._backlog = backlog
+        self._prefetch = prefetch
+        self._wait = wait
+
+    def place(self, group: Group, outgoing: Outgoing) -> Placement:
+        """As :meth:`Policy.place`."""
+        # One larger than the backlog goes when nothing else is on its way.
+        waiting = outgoing.nbytes
+        if (
+            not self._wait
+            and waiting
+            and waiting + group.nbytes > self._backlog
+            and not outgoing.in_stream_order(group)
+        ):
+            return Placement(Where.KEEP, "drives behind")
+        return Placement(None, waits=self._wait)
+
+    def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.saved`."""
+        excess = outgoing.nbytes - self._backlog
+        if excess <= 0 or not (self._wait or outgoing.in_stream_order(group)):
+            return NOTHING
+        drops = []
+        for oldest in outgoing:
+            if excess <= 0:
+                break
+            drops.append(oldest)
+            excess -= oldest.nbytes
+        return Actions(drops=drops)
+
+    def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.needed`: what was saved before this group is asked for next."""
+        if self._prefetch == 0:
+            return NOTHING
+        loads, reads = [], []
+        budget, passed = self._prefetch, 0
+        reading = self._prefetch * _READ_AHEAD
+        for candidate in _before(group):
+            if passed >= _PREFETCH_WINDOW or reading <= 0:
+                break
+            if candidate.in_memory_again():
+                budget -= candidate.nbytes
+            elif candidate.stored is not None and candidate.alive() is None:
+                reading -= candidate.nbytes
+                if candidate.nbytes <= budget:
+                    budget -= candidate.nbytes
+                    loads.append(candidate)
+                else:
+                    budget = 0
+                    if not outgoing.in_stream_order(group):
+                        break
+                    reads.append(candidate)
+            else:
+                passed += 1
+        return Actions(reads=reads, loads=loads)
+
+
+class PlannedPolicy:
+    """Does what a plan says, for as long as the step is the one that was planned.
+
+    Parameters
+    ----------
+    plan : Plan
+    groups : sequence
+        The step's groups in the order of saving, None for those that are gone: it grows.
+    rest : Policy
+        What happens once the step is another one.
+    """
+
+    def __init__(self, plan: Plan, groups: Sequence[Group | None], rest: Policy) -> None:
+        self.deviated: str | None = None
+        self.plan = plan
+        self._groups = groups
+        self._rest = rest
+        self._drops = _by_tick((g.drop_at, i) for i, g in enumerate(plan.groups))
+        self._reads = _by_tick((g.read_at, i) for i, g in enumerate(plan.groups))
+        self._loads = _by_tick((g.load_at, i) for i, g in enumerate(plan.groups))
+
+    def place(self, group: Group, outgoing: Outgoing) -> Placement:
+        """As :meth:`Policy.place`."""
+        if self.deviated is None:
+            self._compare(group)
+        if self.deviated is not None:
+            return self._rest.place(group, outgoing)
+        return Placement(self.plan.groups[group.index].where, "planned to stay")
+
+    def _compare(self, group: Group) -> None:
+        planned = self.plan.groups
+        if group.index >= len(planned):
+            self.deviated = f"more than the {len(planned)} groups planned"
+        elif planned[group.index].nbytes != group.nbytes:
+            self.deviated = (
+                f"group {group.index} has {group.nbytes} bytes, planned were"
+                f" {planned[group.index].nbytes}"
+            )
+
+    def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.saved`."""
+        if self.deviated is not None:
+            return self._rest.saved(tick, group, outgoing)
+        return self._at(tick)
+
+    def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
+        """As :meth:`Policy.needed`."""
+        if self.deviated is None:
+            planned = self.plan.groups[group.index]
+            late = planned.load_at if planned.load_at is not None else planned.drop_at
+            if late is not None and late > tick:
+                self.deviated = f"group {group.index} was needed at tick {tick}, before planned"
+        if self.deviated is not None:
+            return self._rest.needed(tick, group, outgoing)
+        return self._at(tick)
+
+    def _at(self, tick: int) -> Actions:
+        drops, reads = self._drops.get(tick), self._reads.get(tick)
+        loads = self._loads.get(tick)
+        if drops is None and reads is None and loads is None:
+            return NOTHING
+        return Actions(self._live(drops), self._live(reads), self._live(loads))
+
+    def _live(self, indices: Sequence[int] | None) -> list[Group]:
+        found = (self._groups[i] for i in indices or () if i < len(self._groups))
+        return [group for group in found if group is not None and group.state is not State.RELEASED]
+
+
+def _before(group: Group) -> Iterator[Group]:
+    candidate = group.previous
+    while candidate is not None:
+        yield candidate
+        candidate = candidate.previous
+
+
+def _by_tick(entries: Iterable[tuple[int | None, int]]) -> dict[int, list[int]]:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for tick, index in entries:
+        if tick is not None:
+            found[tick].append(index)
+    return dict(found)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step: its groups in the order of saving, its ticks, the policy it runs under.
+
+Backward of a step can overlap with the forward pass of the next; then both are alive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from .accounting import StepCounts
+
+if TYPE_CHECKING:
+    from .group import Group
+    from .policy import Policy
+    from .profile import Profile
+
+__all__ = ["Run"]
+
+
+class Run:
+    """State of one step.
+
+    Parameters
+    ----------
+    number : int
+    policy : Policy
+    profile : Profile or None
+        Writes a timeline.
+
+    Attributes
+    ----------
+    groups : list of Group or None
+        None once the graph has let go of it.
+    group_bytes : list of int
+    ticks : int
+        How many there have been: saves and needs of groups, each counted the first time.
+    needs : int
+    peak_bytes : int
+        Of the device, or of the groups where nobody counts the device's.
+    """
+
+    def __init__(self, number: int, policy: Policy, profile: Profile | None = None) -> None:
+        self.counts = StepCounts(number)
+        self.policy = policy
+        self.profile = profile
+        self.groups: list[Group | None] = []
+        self.group_bytes: list[int] = []
+        self.ticks = 0
+        self.needs = 0
+        self.peak_bytes = 0
+
+    def add(self, group: Group) -> int:
+        """Enter a group; its position."""
+        self.groups.append(group)
+        self.group_bytes.append(group.nbytes)
+        return len(self.groups) - 1
+
+    def released(self, group: Group) -> None:
+        """The graph has let go of a group."""
+        self.groups[group.index] = None
+        if self.profile is not None:
+            self.profile.released(group)
+
+    def tick(self, kind: Literal["save", "need"], group: Group, resident: int) -> int:
+        """Count a tick, at which so many bytes of groups are in memory; its number."""
+        number = self.ticks
+        self.ticks += 1
+        self.needs += kind == "need"
+        if self.profile is not None:
+            self.profile.tick(kind, group, resident)
+        return number

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Begins and ends steps: which policy each runs under, and what was measured of it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .policy import KeepPolicy, Placement, PlannedPolicy, Policy, StreamingPolicy
+from .profile import CpuMeter, CudaMeter, Meter, Profile
+from .run import Run
+
+if TYPE_CHECKING:
+    from .books import Books
+    from .group import Group
+    from .plan import Plan
+    from .policy import Outgoing
+    from .steering import Steering, StepOrder, StepResult
+    from .streams import Streams
+
+__all__ = ["Steps"]
+
+# Of the memory that could be had, for what the allocator cannot use.
+_FRAGMENTS = 0.95
+
+
+class Steps:
+    """The steps of an offloader.
+
+    Parameters
+    ----------
+    streaming : callable
+        Makes the policy of a step without a plan.
+    steering : Steering or None
+        Decides which plan a step runs under. None: every step streams.
+    streams : Streams
+    """
+
+    def __init__(
+        self,
+        streaming: Callable[[], StreamingPolicy],
+        steering: Steering | None,
+        streams: Streams,
+    ) -> None:
+        self._streaming = streaming
+        self.steering = steering
+        self._streams = streams
+        self._device: torch.device | None = None
+        self._meter: Meter | None = None
+        self._orders: dict[Run, StepOrder] = {}
+        self._ended: deque[Run] = deque()
+        self.module_name: Callable[[], str] = str
+
+    # ------------------------------------------------------------------ begin and end
+
+    def first(self) -> Run:
+        """What is saved before the first step belongs to this one."""
+        return Run(0, self._streaming())
+
+    def next(self, books: Books) -> Run:
+        """Outside the lock: end the present step, and decide how the next one runs."""
+        last = books.run
+        if self.steering is None:
+            return Run(last.counts.step + 1, self._streaming())
+        self._end(last, books)
+        self._hand_in()
+        order = self.steering.begin_step(self._most_bytes())
+        run = Run(last.counts.step + 1, self._streaming(), Profile(detailed=order.profile))
+        run.policy = self._policy(order, run)
+        self._orders[run] = order
+        return run
+
+    def start(self, run: Run, books: Books) -> None:
+        """Inside the lock: the step begins."""
+        books.begin_step(run)
+        if run.profile is not None and self._meter is not None:
+            run.profile.begin(self._meter)
+
+    def _policy(self, order: StepOrder, run: Run) -> Policy:
+        if order.mode == "planned" and order.plan is not None:
+            return PlannedPolicy(order.plan, run.groups, self._streaming())
+        if order.mode == "keep":
+            return KeepPolicy("kept to measure a step")
+        return self._streaming()
+
+    def _end(self, run: Run, books: Books) -> None:
+        if run.profile is None or run not in self._orders:
+            return
+        run.peak_bytes = self._peak(books)
+        run.profile.end(books.residency.nbytes)
+        if run.needs == 0:  # No step, or one whose backward is still to come.
+            del self._orders[run]
+        else:
+            self._ended.append(run)
+
+    def _hand_in(self) -> None:
+        assert self.steering is not None
+        while self._ended:
+            run = self._ended[0]
+            profile = run.profile
+            assert profile is not None
+            if not (profile.detailed or profile.is_over()):
+                return
+            self._ended.popleft()
+            order = self._orders.pop(run)
+            self.steering.end_step(order, self._result(run, profile, order))
+
+    @staticmethod
+    def _result(run: Run, profile: Profile, order: StepOrder) -> StepResult:
+        from .steering import StepResult
+
+        planned = order.plan.groups if order.mode == "planned" and order.plan else None
+        short = planned is not None and len(planned) != len(run.group_bytes)
+        return StepResult(
+            group_bytes=run.group_bytes,
+            seconds=profile.seconds(),
+            peak_bytes=run.peak_bytes,
+            wait_seconds=profile.wait_seconds(),
+            timeline=profile.timeline() if profile.detailed else None,
+            followed=run.policy.deviated is None and not short,
+        )
+
+    # ------------------------------------------------------------------ memory
+
+    def _peak(self, books: Books) -> int:
+        if self._device is None or self._device.type != "cuda":
+            return books.residency.peak
+        profile = books.run.profile
+        if profile is not None and profile.detailed:
+            return profile.peak_bytes
+        return int(torch.cuda.max_memory_allocated(self._device))
+
+    def _most_bytes(self) -> int | None:
+        """What may be allocated on the device in all; None on the CPU."""
+        if self._device is None or self._device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(self._device)
+        reserved = torch.cuda.memory_reserved(self._device)
+        fraction = torch.cuda.get_per_process_memory_fraction(self._device)
+        most = min(free + reserved, math.floor(total * fraction))
+        return int(most * _FRAGMENTS)
+
+    # ------------------------------------------------------------------ while a step runs
+
+    def saved(self, run: Run, group: Group, tensor: torch.Tensor) -> None:
+        """A group is new, made for a tensor."""
+        if self._device is None:
+            self._device = group.device
+        profile = run.profile
+        if profile is None:
+            return
+        if self._meter is None:
+            cuda = group.device.type == "cuda"
+            self._meter = CudaMeter(group.device) if cuda else CpuMeter()
+        if not profile.has_begun:
+            profile.begin(self._meter)
+        if profile.detailed:
+            profile.saved(group, self._label(tensor))
+
+    def _label(self, tensor: torch.Tensor) -> str:
+        shape = "x".join(str(n) for n in tensor.shape)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return f"{dtype} {shape} {self.module_name()}".rstrip()
+
+    def place(self, run: Run, group: Group, outgoing: Outgoing) -> Placement:
+        """Where a new group goes; a step that is not the one planned may be another known one."""
+        was = run.policy.deviated
+        placement = run.policy.place(group, outgoing)
+        if run.policy.deviated is None or was is not None or self.steering is None:
+            return placement
+        order = self.steering.mismatch(run.group_bytes)
+        self._orders[run] = order
+        if order.mode == "planned" and order.plan is not None:
+            run.policy = PlannedPolicy(order.plan, run.groups, self._streaming())
+            return run.policy.place(group, outgoing)
+        return placement
+
+    @staticmethod
+    def is_alive_elsewhere(group: Group) -> bool:
+        """Whether something beside its group holds a group's memory."""
+        if group.held is not None and group.stored is None:
+            count: int = torch._C._storage_Use_Count(group.held._cdata)
+            return count > 1
+        return False
+
+    # ------------------------------------------------------------------ to look at
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the present step."""
+        return None if self.steering is None else self.steering.current_plan
+
+    def describe(self) -> dict[str, Any] | None:
+        """What steering says."""
+        return None if self.steering is None else self.steering.describe()

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes on their way out: from the save to where the original's memory is given back.
+
+:class:`Stores` is used inside the engine's lock, but for what says that it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from datapath_core import BudgetError, Error, OutOfSpaceError
+
+from .books import Books
+from .checks import checksum
+from .group import Group, State
+from .plan import Where
+from .policy import Placement
+from .storage import address_of, bytes_of
+from .streams import Streams
+from .tiers import StagingBusyError, StoredCopy, Tier
+
+if TYPE_CHECKING:
+    from datapath_core.streams import Ticket
+
+__all__ = ["Stores", "end_of", "present"]
+
+_T = TypeVar("_T")
+
+# Stores looked at per call: one that never ends must not hide those behind it, nor cost more than
+# it holds.
+_SETTLE_WINDOW = 16
+
+
+class Stores:
+    """The groups on their way out, oldest first.
+
+    Parameters
+    ----------
+    tiers : sequence of Tier
+        In the order in which they are tried.
+    streams : Streams
+    books : Books
+    checks : bool
+        Take a checksum of what is stored.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of groups whose originals are still held for a store.
+    """
+
+    def __init__(
+        self, tiers: Sequence[Tier], streams: Streams, books: Books, *, checks: bool
+    ) -> None:
+        self.tiers = list(tiers)
+        self.nbytes = 0
+        self._streams = streams
+        self._books = books
+        self._checks = checks
+        self._groups: dict[Group, None] = {}
+        # Their originals are gone, but bytes may still be on the way from the host to disk.
+        self._trailing: dict[Group, None] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups)
+
+    def in_stream_order(self, group: Group) -> bool:
+        """Whether the group's device goes on by itself while the host does."""
+        return self._streams.kind(group.device) == "cuda"
+
+    # ------------------------------------------------------------------ out
+
+    def start(self, group: Group, placement: Placement) -> bool:
+        """Start a group's store. False if there will be room once the host has waited for it."""
+        if placement.where in (Where.KEEP, Where.RECOMPUTE):
+            self._books.count_kept(group, placement.reason)
+            return True
+        kind = self._streams.kind(group.device)
+        stream = self._streams.current(group.device)
+        held = present(group.held)
+        # In stream order the memory must come back at the drop, whoever has seen the copy end by
+        # then: the transfer only knows its address.
+        data = (address_of if kind == "cuda" else bytes_of)(held, group.span)
+        reason = "no tier for this device"
+        for tier in self._tiers_for(placement.where, kind):
+            try:
+                group.stored = tier.put(data, group.device, stream)
+            except StagingBusyError:
+                if placement.waits:
+                    return False
+                reason = "drives behind"
+            except (BudgetError, OutOfSpaceError):
+                reason = f"{tier.name} full"
+            except (Error, OSError) as error:
+                reason = f"{tier.name} failed"
+                text = f"storing {group.nbytes} bytes to {tier.name}: {error}"
+                self._books.faults.note(text)
+            else:
+                if self._checks:
+                    group.checksum = checksum(bytes_of(held, group.span))
+                group.stream = stream
+                group.state = State.STORING
+                self._groups[group] = None
+                self.nbytes += group.nbytes
+                return True
+        self._books.count_kept(group, reason)
+        return True
+
+    def _tiers_for(self, where: Where | None, kind: str) -> Iterator[Tier]:
+        for tier in self.tiers:
+            if tier.takes(kind) and (where is not Where.DISK or tier.name == "disk"):
+                yield tier
+
+    def wait_for_room(self) -> None:
+        """Outside the lock: wait until a write from the host to disk has ended."""
+        for tier in self.tiers:
+            ticket = tier.oldest_write()
+            if ticket is not None:
+                with self._books.waiting(ticket.done()):
+                    end_of(ticket)
+
+    # ------------------------------------------------------------------ giving memory back
+
+    def wait(self, group: Group, stored: StoredCopy) -> None:
+        """Outside the lock: let the group's stream, or on the CPU the host, wait for its store."""
+        try:
+            with self._books.waiting(stored.out.done()):
+                self._streams.order(stored.out, group.stream)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"ssdtrain: the store of {group.nbytes} bytes to {stored.tier} does not end:"
+                f" {error}"
+            ) from error
+        except (Error, OSError):
+            if not stored.out.done():
+                raise
+            # Settling finds out, and keeps the tensor.
+
+    def give_back(self, group: Group) -> None:
+        """The group's stream comes after its store: the original may go."""
+        if group.state is not State.STORING or self.settle_one(group):
+            return
+        if self.in_stream_order(group) and not group.is_torn:
+            self._has_left(group)
+
+    def settle(self) -> None:
+        """Catch up with stores that have ended."""
+        if self._groups:
+            for group in _first(self._groups, _SETTLE_WINDOW):
+                self.settle_one(group)
+        if self._trailing:
+            for group in _first(self._trailing, _SETTLE_WINDOW):
+                self._settle_trailing(group)
+        for tier in self.tiers:
+            tier.settle()
+
+    def settle_one(self, group: Group) -> bool:
+        """Whether the store has ended, or is no longer."""
+        if group.state is not State.STORING:
+            self._groups.pop(group, None)
+            return True
+        stored = present(group.stored)
+        if not group.source.is_same_memory(present(group.held)):
+            group.is_torn = True
+        if not stored.out.done():
+            return False
+        error = end_of(stored.out)
+        if error is not None:
+            text = f"storing {group.nbytes} bytes to {stored.tier}, kept instead: {error}"
+            self._books.faults.note(text)
+            self._keep_instead(group, f"{stored.tier} failed")
+        elif group.is_torn:
+            self._keep_instead(group, "memory replaced while it was stored")
+        else:
+            self._has_left(group)
+        return True
+
+    def _has_left(self, group: Group) -> None:
+        self._forget(group)
+        group.state = State.STORED
+        group.held = None
+        if group.source.get() is None:
+            self._books.residency.remove(group)
+        elif group.run.profile is not None:
+            group.run.profile.is_alive_elsewhere(group)
+        self._trailing[group] = None
+
+    def _settle_trailing(self, group: Group) -> None:
+        if group.stored is None:
+            del self._trailing[group]
+            return
+        fault = group.stored.settle()
+        if fault is not None:
+            self._books.faults.note(fault)
+        if group.stored.is_settled:
+            del self._trailing[group]
+
+    def _keep_instead(self, group: Group, reason: str) -> None:
+        self._forget(group)
+        self._books.count_kept(group, reason)
+        group.state = State.KEPT
+        present(group.stored).free()
+        group.stored = group.checksum = None
+
+    def release(self, group: Group) -> None:
+        """The graph has let go of a group; see what its store needs first."""
+        if group.state is State.STORING:
+            self._forget(group)
+        self._trailing.pop(group, None)
+
+    def _forget(self, group: Group) -> None:
+        del self._groups[group]
+        self.nbytes -= group.nbytes
+
+
+def present(value: _T | None) -> _T:
+    """A value that the state at hand guarantees."""
+    if value is None:
+        raise AssertionError("the group's state promises this value")
+    return value
+
+
+def _first(groups: dict[Group, None], count: int) -> list[Group]:
+    return [group for group, _ in zip(groups, range(count), strict=False)]
+
+
+def end_of(ticket: Ticket) -> Exception | None:
+    """Wait for the end; the error of the work. Raises only if the end does not come in time."""
+    try:
+        ticket.result()
+    except (Error, OSError) as error:
+        if not ticket.done():
+            raise
+        return error
+    return None
