@@ -18,9 +18,7 @@ def offloader(tmp_path: Path) -> Iterator[Any]:
     After the test nothing of it may be left.
     """
     ssdtrain = pytest.importorskip("ssdtrain")
-    off = ssdtrain.Offloader(
-        tmp_path, 0, "256MiB", min_bytes=1, plan="all", checks=True, backlog=0
-    )
+    off = ssdtrain.Offloader(tmp_path, 0, "256MiB", min_bytes=1, plan="all", checks=True, backlog=0)
     yield off
     gc.collect()
     assert off.report()["live_bytes"] == {}

@@ -13,7 +13,11 @@ import pytest
 import torch
 from frameworks_support import Model, assert_same, batch, gradients, seeded
 from torch import nn
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 HAS_RESPECT = "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
 
