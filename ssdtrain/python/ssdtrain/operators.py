@@ -19,7 +19,7 @@ import torch
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["RULES", "Rule", "written_arguments"]
+__all__ = ["RULES", "Rule", "is_evaluation", "written_arguments"]
 
 Arguments = tuple[Any, ...]
 
@@ -107,8 +107,7 @@ def _rules() -> dict[OpOverload, Rule]:
 
 RULES: dict[OpOverload, Rule] = _rules()
 
-# Schemas that do not say what they write: running statistics of batch norms.
-_UNSAID = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4), "miopen_batch_norm": (3, 4)}
+_BATCH_NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 
 
 def written_arguments(function: OpOverload) -> tuple[int | str, ...]:
@@ -120,7 +119,8 @@ def written_arguments(function: OpOverload) -> tuple[int | str, ...]:
 
     Notes
     -----
-    The schema says it, except for collectives, which are taken to write to everything.
+    The schema says it, with two exceptions: collectives are taken to write to everything, and
+    batch norms in training move their running statistics (see :func:`is_evaluation`).
     """
     schema = function._schema
     named = [
@@ -129,4 +129,10 @@ def written_arguments(function: OpOverload) -> tuple[int | str, ...]:
         if function.namespace == "c10d"
         or (argument.alias_info is not None and argument.alias_info.is_write)
     ]
-    return (*named, *_UNSAID.get(function._opname, ()))
+    return (*named, 3, 4) if function._opname in _BATCH_NORMS else tuple(named)
+
+
+def is_evaluation(function: Any, arguments: Arguments) -> bool:
+    """Whether this is a batch norm that leaves its running statistics alone."""
+    is_batch_norm = getattr(function, "_opname", None) in _BATCH_NORMS
+    return is_batch_norm and not arguments[5]

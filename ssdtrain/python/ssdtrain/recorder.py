@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .operators import RULES, Rule, written_arguments
+from .operators import RULES, Rule, is_evaluation, written_arguments
 from .recipes import Operand, Recipe, Scratch
 from .records import Read, Record, SeenStorage, span_of, write_recipe
 from .replay import RandomState
@@ -183,7 +183,7 @@ class Recorder(TorchDispatchMode):
         if written is None:
             is_operator = isinstance(func, torch._ops.OpOverload)
             written = _written[func] = written_arguments(func) if is_operator else _EVERYTHING
-        if not written or not self._storages:
+        if not written or not self._storages or is_evaluation(func, args):
             return
         for tensor in _written_tensors(written, args, kwargs):
             self._note_write(tensor)

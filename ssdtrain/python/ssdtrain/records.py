@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -13,6 +13,8 @@ from .operators import Rule
 from .recipes import Operand, Recipe, Slot, Step, View
 from .replay import RandomState
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, alignment_of, bytes_of
+
+_T = TypeVar("_T")
 
 __all__ = ["Read", "Record", "SeenStorage", "span_of", "write_recipe"]
 
@@ -166,8 +168,8 @@ class _Writer:
             operand = Operand(storage.weak, span, read.version, read.layout)
             if self._has_bytes(operand):
                 return self._input(key, operand)
-            if read.alias is not None and read.alias._version == read.version:
-                return self._copy(key, read.alias, storage, span)
+            if self._may_copy(read, span):
+                return self._copy(key, read, span)
         if read.record is not None:
             made = id(read.record)
             if made not in self._known:
@@ -187,15 +189,17 @@ class _Writer:
         self._known[key] = found = _Source("input", len(self._inputs) - 1)
         return found
 
-    def _copy(
-        self, key: Any, alias: torch.Tensor, storage: SeenStorage, span: ByteRange
-    ) -> _Source:
+    def _may_copy(self, read: Read, span: ByteRange) -> bool:
+        if read.alias is None or read.alias._version != read.version:
+            return False
+        return self._held_bytes + span.nbytes <= MAX_HELD_SHARE * self._nbytes
+
+    def _copy(self, key: Any, read: Read, span: ByteRange) -> _Source:
         self._held_bytes += span.nbytes
-        if self._held_bytes > MAX_HELD_SHARE * self._nbytes:
-            raise _Unknown
-        copied = storage.copies.get(key[1:])
+        copies = read.storage.copies
+        copied = copies.get(key[1:])
         if copied is None:
-            copied = storage.copies[key[1:]] = _aligned_copy(alias, span)
+            copied = copies[key[1:]] = _aligned_copy(_present(read.alias), span)
         self._held.append(copied)
         self._known[key] = found = _Source("held", len(self._held) - 1)
         return found
@@ -276,6 +280,6 @@ def _nbytes(layout: Layout) -> int:
     return layout.size.numel() * layout.dtype.itemsize
 
 
-def _present(record: Record | None) -> Record:
-    assert record is not None
-    return record
+def _present(value: _T | None) -> _T:
+    assert value is not None
+    return value
