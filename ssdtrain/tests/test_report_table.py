@@ -117,7 +117,7 @@ def test_prediction_against_measurement() -> None:
     assert line(text, "of this, waits") == ["1.000", "ms", "2.000", "ms"]
     assert "mode planned: plan made from measured steps" in text
     assert "11 of 40 groups do not stay" in text
-    assert "made anew 2 times, last: step time +4.0%" in text
+    assert "replanned because of drift: 2; last: step time +4.0%" in text
     assert "note: max_memory=4GiB is out of reach" in text
 
 

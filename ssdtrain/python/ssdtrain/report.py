@@ -76,7 +76,7 @@ def table(report: Mapping[str, Any]) -> Group:
         _tiers(report.get("tiers", {})),
         _lanes(report.get("lanes", {})),
         _motion(report),
-        _prediction(report.get("steering", {})),
+        _prediction(report.get("steering")),
         _wear(report.get("wear")),
         _faults(report.get("faults", ())),
     ):
@@ -185,7 +185,7 @@ def _motion(report: Mapping[str, Any]) -> Table:
     return made
 
 
-def _prediction(steering: Mapping[str, Any]) -> RenderableType | None:
+def _prediction(steering: Mapping[str, Any] | None) -> RenderableType | None:
     """What :meth:`ssdtrain.steering.Steering.describe` says."""
     if not steering:
         return None
@@ -209,7 +209,9 @@ def _prediction(steering: Mapping[str, Any]) -> RenderableType | None:
     if plan := steering.get("plan"):
         lines.append(f"{plan['moved']} of {plan['groups']} groups do not stay")
     if steering.get("replans"):
-        lines.append(f"made anew {steering['replans']} times, last: {steering['last_replan']}")
+        lines.append(
+            f"replanned because of drift: {steering['replans']}; last: {steering['last_replan']}"
+        )
     lines += [f"note: {note}" for note in steering.get("notes", ())]
     text = Text("\n".join(lines))
     return Group(made, text) if made.row_count else text
