@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import ssdtrain  # noqa: E402
+import ssdtrain
 
 
 def _compare(case: str, rank: int, spill: str) -> dict[str, Any]:

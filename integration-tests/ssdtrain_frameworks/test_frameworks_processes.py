@@ -60,7 +60,7 @@ def test_tensor_parallel(case: str, outcomes: Get) -> None:
 
 @pytest.mark.xfail(
     strict=True,
-    reason="DTensor and AsyncCollectiveTensor are kept whole: their local parts are not yet looked at",
+    reason="DTensor and AsyncCollectiveTensor are kept whole, not looked into",
 )
 @pytest.mark.parametrize("case", TENSOR)
 def test_local_parts_of_distributed_tensors_go(case: str, outcomes: Get) -> None:
