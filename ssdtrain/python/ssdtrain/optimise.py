@@ -78,6 +78,12 @@ class _Search:
         self.scheduler = Scheduler(timeline, rates, margins)
         self.selector = Selector(self.scheduler, limits)
         self.keep = keep_everything(timeline)
+        disk_too = self.selector.placer.disk_allowed and not self.scheduler.direct
+        self.ways = [
+            (mode, paced)
+            for paced in ((False, True) if disk_too else (False,))
+            for mode in (_MODES if self.selector.cheap else _MODES[:1])
+        ]
         self.budget = max(_TICKS_OF_IMPROVEMENT // max(len(timeline.ticks), 1), 20)
         self.notes: list[str] = []
 
@@ -150,11 +156,17 @@ class _Search:
             else:
                 best = found
                 high = min(middle, found.peak)
-        return self._improve_peak(best, allowed)
+        best = self._improve_peak(best, allowed)
+        if best is None:
+            return None
+        # At that peak there may be a faster way.
+        found = [self._attempt(best.peak, mode, paced) for mode, paced in self.ways]
+        fitting = [s for s in found if s is not None and s.peak <= best.peak]
+        return min([best, *fitting], key=lambda s: s.seconds)
 
     def _fastest_below(self, ceiling: int) -> Schedule | None:
         """Return the fastest schedule found below a ceiling, or None."""
-        found = [self._attempt(ceiling, mode) for mode in _MODES]
+        found = [self._attempt(ceiling, mode, paced) for mode, paced in self.ways]
         fitting = [s for s in found if s is not None and s.peak <= ceiling]
         if not fitting:
             best = self._improve_peak(None, math.inf, ceiling)
@@ -166,16 +178,14 @@ class _Search:
 
     def _below(self, ceiling: int, allowed: float) -> Schedule | None:
         """Return a schedule below a ceiling and within a time, or None."""
-        for mode in _MODES:
-            found = self._attempt(ceiling, mode)
+        for mode, paced in self.ways:
+            found = self._attempt(ceiling, mode, paced)
             if found is not None and found.peak <= ceiling and found.seconds <= allowed:
                 return found
         return None
 
-    def _attempt(self, ceiling: int, mode: RecomputeMode) -> Schedule | None:
-        if mode != "none" and not any(self.selector.can_recompute):
-            return None
-        where = self.selector.select(ceiling, mode)
+    def _attempt(self, ceiling: int, mode: RecomputeMode, paced: bool) -> Schedule | None:
+        where = self.selector.select(ceiling, mode, paced=paced)
         if where is None:
             return None
         found = self.scheduler.schedule(where, ceiling)
@@ -201,7 +211,6 @@ class _Search:
             for where in self._neighbours(best):
                 if self.budget <= 0:
                     break
-                self.budget -= 1
                 found = self.scheduler.schedule(where, best.peak - 1)
                 if found.peak < best.peak and found.seconds <= allowed:
                     best = found
@@ -218,7 +227,6 @@ class _Search:
             for where in self._neighbours(best):
                 if self.budget <= 0:
                     break
-                self.budget -= 1
                 found = self.scheduler.schedule(where, ceiling)
                 if found.peak <= ceiling and found.seconds < best.seconds * (1 - 1e-6):
                     best = found
@@ -240,20 +248,20 @@ class _Search:
         entering.sort(key=lambda change: -groups[change[0]].nbytes)
         leaving = [index for index, place in enumerate(where) if place is not Where.KEEP]
         for index, place in entering:
-            yield from self._assigned(where, {index: place})
+            yield from self._changed(where, {index: place})
         for index in leaving:
             for place in (Where.KEEP, *self._places(index)):
                 if place is not where[index]:
-                    yield from self._assigned(where, {index: place})
+                    yield from self._changed(where, {index: place})
         for index, place in entering:
             for other in leaving:
                 for instead in (Where.KEEP, *self._places(other)):
                     if instead is not where[other]:
-                        yield from self._assigned(where, {index: place, other: instead})
+                        yield from self._changed(where, {index: place, other: instead})
         for index, place in entering:
             for other, second in entering:
                 if other > index:
-                    yield from self._assigned(where, {index: place, other: second})
+                    yield from self._changed(where, {index: place, other: second})
 
     def _places(self, index: int) -> list[Where]:
         places = []
@@ -263,11 +271,9 @@ class _Search:
             places.append(Where.RECOMPUTE)
         return places
 
-    def _assigned(self, where: Sequence[Where], changes: dict[int, Where]) -> Iterator[list[Where]]:
-        changed = list(where)
-        for index, place in changes.items():
-            changed[index] = place
-        placed = self.selector.assign(changed)
+    def _changed(self, where: Sequence[Where], changes: dict[int, Where]) -> Iterator[list[Where]]:
+        self.budget -= 1
+        placed = self.selector.placer.change(where, changes)
         if placed is not None:
             yield placed
 
@@ -294,9 +300,7 @@ class _Search:
                 within -= 1.1 * late
             if over > 0:
                 pinned -= int(1.1 * over)
-                self.selector.limits = dataclasses.replace(
-                    self.selector.limits, host_bytes=max(pinned, 0)
-                )
+                self.selector.placer.pinned_ceiling = max(pinned, 0)
         return None
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When to drop and to load, for given places of the groups and a ceiling of memory.
 
-Not which groups go: that is :mod:`ssdtrain.selecting`. Lanes are taken as independent here, at their
-slower rate where both are known to be busy; :mod:`ssdtrain.simulate` has the last word.
+Not which groups go: that is :mod:`ssdtrain.selecting`. Lanes are taken as independent here, at
+their slower rate where both are known to be busy; :mod:`ssdtrain.simulate` has the last word.
 """
 
 from __future__ import annotations
@@ -96,11 +96,23 @@ class Scheduler:
         self.others: list[int] = other_memory(timeline).tolist()
         self.kept: NDArray[np.int64] = kept_memory(timeline)
         self.seconds = [tick.seconds for tick in timeline.ticks]
+        # Most questions in a row are about the same recomputations.
+        self._last_recomputed: tuple[int, ...] = ()
+        self._last_times: tuple[list[float], list[int | None], list[int]] | None = None
         self._saved = [tick.group if tick.kind == "save" else -1 for tick in timeline.ticks]
 
     def times(self, where: Sequence[Where]) -> tuple[list[float], list[int | None], list[int]]:
         """Computation's time at each tick with recomputations, and the groups' needs and ends."""
-        recomputed = [i for i, place in enumerate(where) if place is Where.RECOMPUTE]
+        recomputed = tuple([i for i, place in enumerate(where) if place is Where.RECOMPUTE])
+        if recomputed != self._last_recomputed or self._last_times is None:
+            self._last_recomputed = recomputed
+            self._last_times = self._times(recomputed)
+        times, needed, released = self._last_times
+        return times, list(needed), list(released)
+
+    def _times(
+        self, recomputed: tuple[int, ...]
+    ) -> tuple[list[float], list[int | None], list[int]]:
         needed, released = effective_needs(self.timeline, recomputed)
         if not recomputed:
             return self.seconds, needed, released

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from .correction import corrected
 from .optimise import optimise
 from .plan import Limits, Plan, Prediction, Where
-from .simulate import keep_everything, simulate
+from .simulate import keep_everything
 from .timeline import Rates, Timeline, signature_of
 
 __all__ = ["Steering", "StepOrder", "StepResult"]
@@ -247,7 +247,7 @@ class Steering:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(signature)
         shape.steps += 1
-        if self._last in self._shapes:
+        if self._last is not None and self._last in self._shapes:
             self._shapes[self._last].successor = signature
         self._last = signature
         return shape
@@ -296,7 +296,7 @@ class Steering:
         Returns
         -------
         dict
-            ``mode``, ``reason`` (of the last order); ``plan`` (bytes per place and groups moved) or
+            ``mode``, ``reason`` (of the last order); ``plan`` (bytes per place, groups moved) or
             None; ``prediction`` and ``measured`` (medians of the last steps: ``seconds``,
             ``peak_bytes``, ``wait_seconds``), each a dict or None; ``error`` (fractions by which the
             measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans`` (how
