@@ -368,7 +368,9 @@ typedef struct dp_transfer_options {
   int32_t priority; /**< Higher first; 0 by default. */
   /** CLOCK_MONOTONIC; earlier first within a priority; 0: none, after those. */
   uint64_t deadline;
-  const dp_stream* after_streams; /**< The transfer starts after the work now on these. */
+  /** The transfer touches memory only after the work now on these. A file or extent that goes to device
+   *  memory is read before, unless a stream waits deferred for a transfer to a disk. */
+  const dp_stream* after_streams;
   size_t after_stream_count;
   /** And after these, if they end well; else it fails with their error. */
   dp_ticket* const* after_tickets;

@@ -14,16 +14,13 @@ namespace {
 constexpr int copy_priority   = 2;
 constexpr int kernel_priority = 0;
 
-/// All transfers together may stage this many times what one may.
-constexpr std::uint32_t transfers_staged_at_once = 4;
-
 }  // namespace
 
 Mover::Mover(Ref<Device> device, Progress& progress, ProgressOptions const& options)
   : device_{std::move(device)},
     progress_{progress},
     chunks_per_transfer_{options.chunks},
-    staging_{device_, options.pool, options.chunk_bytes, options.chunks * transfers_staged_at_once},
+    staging_{device_, options.pool, options.chunk_bytes, options.chunks},
     copies_{"dp-copy", options.copy_threads}
 {
   for (std::size_t index = 0; index < lane_count; ++index) {
@@ -46,9 +43,10 @@ void Mover::shut_down()
 
 bool Mover::needs_polling() const noexcept
 {
-  return !gated_.empty() || std::any_of(device_lanes_.begin(),
-                                        device_lanes_.end(),
-                                        [](auto const& lane) { return lane && !lane->idle(); });
+  return !gated_.empty() || !unpoisoned_.empty() ||
+         std::any_of(device_lanes_.begin(), device_lanes_.end(), [](auto const& lane) {
+           return lane && !lane->idle();
+         });
 }
 
 void Mover::describe(JsonWriter& json) const

@@ -33,6 +33,8 @@ class Mover {
   void tickets_ended(Transfer& transfer);
   /// Moves on what waited for streams; true if anything did.
   bool poll_gates();
+  /// Poisons what had to wait for its streams with that; true if there was any.
+  bool poll_unpoisoned();
 
   // ---- mover_issue.cpp
 
@@ -49,7 +51,7 @@ class Mover {
 
   // ---- mover_end.cpp
 
-  /// Fails every transfer that has not started.
+  /// Fails every transfer that has not started; nothing waits for streams any more that need not.
   void give_up();
 
   /// Gives streams, threads and staging memory back; nothing may be in flight.
@@ -77,10 +79,16 @@ class Mover {
   void start(Transfer& transfer);
   [[nodiscard]] bool streams_passed(Transfer& transfer);
   void park_gated(Transfer& transfer);
+  void let_through(Transfer& transfer);
+  void push_piece(TransferPiece& piece);
+  [[nodiscard]] bool may_read_ahead(Transfer const& transfer) const noexcept;
+  [[nodiscard]] bool may_stage_ahead() const noexcept
+  { return chunk_waiters_.empty() && staging_.may_acquire_ahead(); }
 
   // mover_issue.cpp
   bool pump(Lane& lane);
   bool make_piece(Lane& lane, Transfer& transfer);
+  [[nodiscard]] Staging::Chunk* take_chunk(Lane& lane, Transfer& transfer);
   void issue(TransferPiece& piece, DeviceQueue* queue);
   void issue_device(TransferPiece& piece, DeviceQueue& queue);
   void issue_io(TransferPiece& piece);
@@ -116,8 +124,10 @@ class Mover {
   std::array<dp_stream, lane_count> streams_{};
   std::vector<Ref<Transfer>> live_;
   std::vector<Ref<Transfer>> gated_;          ///< In order; their streams have not passed yet.
+  std::vector<Ref<Transfer>> unpoisoned_;     ///< Failed before their streams have passed.
   std::vector<Ref<Transfer>> chunk_waiters_;  ///< Their next piece needs a chunk of others.
-  std::uint64_t held_{0};                     ///< Pieces whose memory I/O may still touch.
+  bool given_up_{false};
+  std::uint64_t held_{0};  ///< Pieces whose memory I/O may still touch.
   Workers copies_;
 };
 

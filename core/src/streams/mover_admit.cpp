@@ -69,10 +69,46 @@ void Mover::gate(Transfer& transfer)
       start(transfer);
     } else {
       park_gated(transfer);
+      if (may_read_ahead(transfer)) {
+        state.ahead = true;
+        start(transfer);
+      }
     }
   } catch (...) {
     fail(transfer, current_error());
   }
+}
+
+bool Mover::may_read_ahead(Transfer const& transfer) const noexcept
+{
+  auto const& state = transfer.state;
+  // Streams can guard device memory only, here the destination; nothing touches that before the second hop.
+  return state.hop_count == 2 && state.hops[0] == LaneId::read && state.hops[1] == LaneId::h2d &&
+         transfer.request.nbytes > 0 && !Transfer::streams_wait_for_writes();
+}
+
+void Mover::let_through(Transfer& transfer)
+{
+  auto& state = transfer.state;
+  if (!state.ahead) {
+    start(transfer);
+    return;
+  }
+  state.ahead = false;
+  staging_.no_longer_ahead(state.chunks);
+  for (auto* const piece : state.pieces) {
+    if (!piece->issued) { push_piece(*piece); }
+  }
+  if (std::exchange(state.ahead_stalled, false)) { start(transfer); }
+  try_finish(transfer);
+}
+
+void Mover::push_piece(TransferPiece& piece)
+{
+  auto& transfer = *piece.transfer;
+  auto order     = transfer.order;
+  order.offset   = piece.offset;
+  lane(transfer.state.hops[piece.hop]).push({order, Ref<Transfer>::share(&transfer), &piece});
 }
 
 void Mover::start(Transfer& transfer)
@@ -121,14 +157,14 @@ bool Mover::poll_gates()
   for (auto& waiter : std::exchange(gated_, {})) {
     auto& state       = waiter->state;
     auto const& after = waiter->request.after_streams;
-    if (state.finished) { continue; }
+    if (state.finished || state.error) { continue; }
     auto const known_closed = std::any_of(closed.begin(), closed.end(), [&](auto const* other) {
       return other->order.sequence < waiter->order.sequence &&
              other->request.after_streams == after;
     });
     try {
       if (!known_closed && streams_passed(*waiter)) {
-        start(*waiter);
+        let_through(*waiter);
         moved = true;
         continue;
       }
@@ -138,6 +174,11 @@ bool Mover::poll_gates()
         start(*waiter);
         moved = true;
         continue;
+      }
+      if (state.ahead_stalled && may_stage_ahead()) {
+        state.ahead_stalled = false;
+        start(*waiter);
+        moved = true;
       }
     } catch (...) {
       fail(*waiter, current_error());

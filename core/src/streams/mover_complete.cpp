@@ -102,9 +102,7 @@ void Mover::complete(TransferPiece& piece)
   if (piece.hop + 1 < state.hop_count && piece.moved > 0) {
     ++piece.hop;
     piece.nbytes = piece.moved;
-    auto order   = transfer.order;
-    order.offset = piece.offset;
-    lane(state.hops[piece.hop]).push({order, Ref<Transfer>::share(&transfer), &piece});
+    if (!state.ahead) { push_piece(piece); }
     return;
   }
   state.moved += piece.moved;
@@ -140,6 +138,7 @@ void Mover::free_piece(TransferPiece& piece)
   auto& transfer = *piece.transfer;
   auto& state    = transfer.state;
   --state.chunks;
+  if (state.ahead) { staging_.no_longer_ahead(1); }
   if (std::exchange(state.wants_chunk, false) && !state.error && !state.finished) {
     start(transfer);
   }

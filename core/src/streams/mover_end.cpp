@@ -31,9 +31,8 @@ void Mover::fail(Transfer& transfer, ErrorInfo error)
 void Mover::try_finish(Transfer& transfer)
 {
   auto const& state = transfer.state;
-  if (!state.finished && state.pieces.empty() && (state.error || state.all_made)) {
-    finish(transfer);
-  }
+  auto const well   = state.all_made && !state.ahead;
+  if (!state.finished && state.pieces.empty() && (state.error || well)) { finish(transfer); }
 }
 
 void Mover::finish(Transfer& transfer)
@@ -51,11 +50,33 @@ void Mover::finish(Transfer& transfer)
       0};
   }
   if (!state.started) { lane(transfer.first_lane()).dequeued(); }
-  for (auto const event : transfer.after_events) { device_->release_event(event); }
-  transfer.after_events.clear();
   state.flags = transfer.decide(state.error);
-  if (state.error && !state.flags.empty() && start_poison(transfer)) { return; }
+  if (state.error && !state.flags.empty()) {
+    // What its streams still do with the destination is not to be disturbed.
+    unpoisoned_.push_back(Ref<Transfer>::share(&transfer));
+    return;
+  }
   end(transfer);
+}
+
+bool Mover::poll_unpoisoned()
+{
+  auto any = false;
+  for (std::size_t index = 0; index < unpoisoned_.size();) {
+    try {
+      if (!given_up_ && !streams_passed(*unpoisoned_[index])) {
+        ++index;
+        continue;
+      }
+    } catch (...) {
+      // Nothing runs on the device any more.
+    }
+    auto const transfer = std::exchange(unpoisoned_[index], std::move(unpoisoned_.back()));
+    unpoisoned_.pop_back();
+    if (!start_poison(*transfer)) { end(*transfer); }
+    any = true;
+  }
+  return any;
 }
 
 bool Mover::start_poison(Transfer& transfer)
@@ -112,6 +133,9 @@ void Mover::end(Transfer& transfer)
     live_[state.live_index]->state.live_index = state.live_index;
   }
   live_.pop_back();
+  for (auto const event : std::exchange(transfer.after_events, {})) {
+    device_->release_event(event);
+  }
 
   auto const late = transfer.request.deadline != 0 && monotonic_now() > transfer.request.deadline;
   lane(state.planned ? state.hops[0] : transfer.first_lane()).transfer_ended(late);
@@ -135,9 +159,11 @@ void Mover::end(Transfer& transfer)
 
 void Mover::give_up()
 {
+  given_up_      = true;
   auto const all = live_;
   for (auto const& transfer : all) {
-    if (transfer->state.started || transfer->state.finished) { continue; }
+    auto const& state = transfer->state;
+    if (state.finished || (state.started && !state.ahead)) { continue; }
     fail(*transfer,
          ErrorInfo{
            DP_ERR_CLOSED,

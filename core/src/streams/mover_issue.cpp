@@ -80,17 +80,8 @@ bool Mover::make_piece(Lane& lane, Transfer& transfer)
       return false;
     }
     if (state.hop_count == 2) {
-      if (state.chunks >= chunks_per_transfer_) {
-        state.wants_chunk = true;
-        lane.pop();
-        return true;
-      }
-      chunk = staging_.acquire();
-      if (chunk == nullptr) {
-        chunk_waiters_.push_back(lane.pop().transfer);
-        return true;
-      }
-      ++state.chunks;
+      chunk = take_chunk(lane, transfer);
+      if (chunk == nullptr) { return true; }
     }
   } catch (...) {
     fail(transfer, current_error());
@@ -115,6 +106,27 @@ bool Mover::make_piece(Lane& lane, Transfer& transfer)
   if (state.all_made) { lane.pop(); }
   issue(*piece.release(), side);
   return true;
+}
+
+Staging::Chunk* Mover::take_chunk(Lane& lane, Transfer& transfer)
+{
+  auto& state = transfer.state;
+  if (state.chunks >= chunks_per_transfer_) {
+    state.wants_chunk = true;
+    lane.pop();
+    return nullptr;
+  }
+  auto* const chunk =
+    state.ahead ? (may_stage_ahead() ? staging_.acquire_ahead() : nullptr) : staging_.acquire();
+  if (chunk != nullptr) {
+    ++state.chunks;
+  } else if (state.ahead) {
+    state.ahead_stalled = true;
+    lane.pop();
+  } else {
+    chunk_waiters_.push_back(lane.pop().transfer);
+  }
+  return chunk;
 }
 
 void Mover::issue(TransferPiece& piece, DeviceQueue* queue)

@@ -7,25 +7,45 @@
 
 namespace datapath {
 
-Staging::Staging(Ref<Device> device, Ref<Pool> pool, std::uint64_t chunk_bytes, std::uint32_t limit)
-  : device_{std::move(device)}, pool_{std::move(pool)}, chunk_bytes_{chunk_bytes}, limit_{limit}
+namespace {
+
+/// All transfers together may stage this many times what one may; ahead of their streams, half of that.
+constexpr std::uint32_t transfers_staged_at_once = 4;
+constexpr std::uint32_t transfers_staged_ahead   = 2;
+
+}  // namespace
+
+Staging::Staging(Ref<Device> device,
+                 Ref<Pool> pool,
+                 std::uint64_t chunk_bytes,
+                 std::uint32_t chunks_per_transfer)
+  : device_{std::move(device)},
+    pool_{std::move(pool)},
+    chunk_bytes_{chunk_bytes},
+    chunks_per_transfer_{chunks_per_transfer},
+    limit_{chunks_per_transfer * transfers_staged_at_once}
 {}
+
+void Staging::make()
+{
+  if (!pool_) {
+    PoolOptions options;
+    options.device = device_;
+    pool_          = make_ref<Pool>(options);
+  }
+  auto chunk    = std::make_unique<Chunk>();
+  chunk->buffer = pool_->allocate(chunk_bytes_ + alignment, alignment);
+  free_.reserve(chunks_.size() + 1);
+  chunks_.push_back(std::move(chunk));
+  free_.push_back(chunks_.back().get());
+  made_.fetch_add(1, std::memory_order_relaxed);
+}
 
 Staging::Chunk* Staging::acquire()
 {
   if (free_.empty() && chunks_.size() < limit_) {
     try {
-      if (!pool_) {
-        PoolOptions options;
-        options.device = device_;
-        pool_          = make_ref<Pool>(options);
-      }
-      auto chunk    = std::make_unique<Chunk>();
-      chunk->buffer = pool_->allocate(chunk_bytes_ + alignment, alignment);
-      free_.reserve(chunks_.size() + 1);
-      chunks_.push_back(std::move(chunk));
-      free_.push_back(chunks_.back().get());
-      made_.fetch_add(1, std::memory_order_relaxed);
+      make();
     } catch (...) {
       if (!chunks_.empty()) {
         // Those that there are will do; asking again for each piece would only cost time.
@@ -43,6 +63,48 @@ Staging::Chunk* Staging::acquire()
   free_.pop_back();
   in_use_.fetch_add(1, std::memory_order_relaxed);
   return chunk;
+}
+
+bool Staging::may_acquire_ahead() const noexcept
+{
+  if (ahead_.load(std::memory_order_relaxed) >= chunks_per_transfer_ * transfers_staged_ahead) {
+    return false;
+  }
+  auto const may_make = !exhausted_ && chunks_.size() < limit_;
+  return (may_make ? limit_ - lost_ : usable()) >= needed_for_ahead() &&
+         (may_make || !free_.empty());
+}
+
+Staging::Chunk* Staging::acquire_ahead()
+{
+  if (!may_acquire_ahead()) { return nullptr; }
+  // Made now, while there is memory: what ready transfers are to find must not be a mere promise.
+  while (free_.empty() || usable() < needed_for_ahead()) {
+    if (exhausted_ || chunks_.size() >= limit_) { return nullptr; }
+    try {
+      make();
+    } catch (...) {
+      exhausted_ = true;
+    }
+  }
+  auto* const chunk = acquire();
+  ahead_.fetch_add(1, std::memory_order_relaxed);
+  return chunk;
+}
+
+void Staging::no_longer_ahead(std::uint32_t count) noexcept
+{ ahead_.fetch_sub(count, std::memory_order_relaxed); }
+
+void Staging::lost() noexcept
+{
+  ++limit_;
+  ++lost_;
+}
+
+void Staging::found() noexcept
+{
+  --limit_;
+  --lost_;
 }
 
 void Staging::release(Chunk* chunk)
@@ -65,6 +127,7 @@ void Staging::describe(JsonWriter& json) const
     .field("chunk_bytes", chunk_bytes_)
     .field("chunks", made_.load(std::memory_order_relaxed))
     .field("in_use", in_use_.load(std::memory_order_relaxed))
+    .field("ahead", ahead_.load(std::memory_order_relaxed))
     .end();
 }
 

@@ -5,8 +5,16 @@
 
 namespace datapath {
 
+namespace {
+
+std::atomic<std::uint64_t> awaited_writes{0};
+
+}  // namespace
+
 Transfer::Transfer(std::shared_ptr<Progress> owner_progress, TransferRequest&& asked)
-  : request{std::move(asked)}, progress_{std::move(owner_progress)}
+  : request{std::move(asked)},
+    writes_disk_{request.destination.is_disk()},
+    progress_{std::move(owner_progress)}
 {
   order.priority   = request.priority;
   order.deadline   = request.deadline == 0 ? Order::no_deadline : request.deadline;
@@ -50,9 +58,13 @@ bool Transfer::add_flag(DeferredFlag const& flag)
 {
   std::lock_guard const lock{mutex_};
   if (decided_) { return false; }
+  if (writes_disk_ && flags_.empty()) { awaited_writes.fetch_add(1); }
   flags_.push_back(flag);
   return true;
 }
+
+bool Transfer::streams_wait_for_writes() noexcept
+{ return awaited_writes.load() != 0; }
 
 std::optional<ErrorInfo> Transfer::error_if_decided() const
 {
@@ -84,6 +96,7 @@ std::vector<DeferredFlag> Transfer::decide(std::optional<ErrorInfo> const& error
   decided_       = true;
   decided_error_ = error;
   progress.swap(progress_);
+  if (writes_disk_ && !flags_.empty()) { awaited_writes.fetch_sub(1); }
   return std::exchange(flags_, {});
 }
 

@@ -52,6 +52,9 @@ struct TransferState {
   bool whole{false};          ///< Goes as one piece.
   bool all_made{false};       ///< The last piece was made.
   bool wants_chunk{false};    ///< Out of its lane until one of its own chunks comes back.
+  bool ahead{false};          ///< Reads into chunks although its streams have not passed.
+  bool ahead_stalled{
+    false};  ///< Out of its lane until a chunk may be had ahead, or its streams pass.
   std::vector<TransferPiece*> pieces;
   std::optional<ErrorInfo> error;
   std::vector<DeferredFlag> flags;  ///< To be set at the end.
@@ -82,12 +85,16 @@ class Transfer final : public Ticket {
   void set_flags_on(Device& device, dp_stream stream);
   /// The outcome is known: no more flags are taken, those taken are the caller's to set.
   [[nodiscard]] std::vector<DeferredFlag> decide(std::optional<ErrorInfo> const& error);
+  /// Whether some stream waits deferred for a transfer to a disk, of any scheduler: work on that stream
+  /// comes after the write, and so must a read that is to follow the stream.
+  [[nodiscard]] static bool streams_wait_for_writes() noexcept;
 
  private:
   /// False once decided.
   [[nodiscard]] bool add_flag(DeferredFlag const& flag);
   [[nodiscard]] std::optional<ErrorInfo> error_if_decided() const;
 
+  bool const writes_disk_;
   std::shared_ptr<Progress> progress_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<DeferredFlag> flags_;

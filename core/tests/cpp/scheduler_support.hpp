@@ -100,6 +100,8 @@ class StreamGate {
   {
     if (std::atomic_ref{word_}.exchange(1) == 0) { device_->synchronize(stream_); }
   }
+  /// For a stream that then waits for something else; the word must outlive that.
+  void open_without_waiting() { std::atomic_ref{word_}.store(1); }
 
  private:
   Ref<NullDevice> device_;
