@@ -32,7 +32,7 @@ def test_ratings(rating: float | str, capacity: float | None, expected: float) -
 
 @pytest.mark.parametrize("rating", ["", "600", "TBW", "1DWPD", "-1TB", "0TBW", "1.2.3TB", 0, -5.0])
 def test_ratings_that_cannot_be_read_are_refused(rating: float | str) -> None:
-    with pytest.raises(ValueError, match="rating|number"):
+    with pytest.raises(ValueError, match=r"rating|number"):
         parse_rating(rating)
 
 
@@ -149,7 +149,7 @@ def fake_sysfs(root: Path, path: Path, mapped: bool) -> None:
     (raid / "slaves").mkdir(parents=True)
     (raid / "slaves" / "sd0p1").symlink_to(part)
     (raid / "slaves" / "sd1").symlink_to(blocks / "sd1")
-    device = os.stat(path).st_dev
+    device = path.stat().st_dev
     node = root / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     node.parent.mkdir(parents=True)
     node.symlink_to(raid if mapped else part)

@@ -64,7 +64,7 @@ def drive_states(path: str | os.PathLike[str], sys: Path = Path("/sys")) -> list
     OSError
         If ``path`` is not there.
     """
-    device = os.stat(path).st_dev
+    device = Path(path).stat().st_dev
     node = sys / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
     if not node.exists():
         return [DriveState("", reason=f"{os.fspath(path)} lies on no block device that is visible")]
