@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import ssdtrain
+from ssdtrain.plan import GroupPlan, Plan, Where
+from ssdtrain.simulate import keep_everything
 
 pytestmark = pytest.mark.gpu
 
@@ -98,4 +102,171 @@ def test_peak_falls_and_nothing_grows(model: nn.Module, x: torch.Tensor) -> None
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() <= resident
     assert off.report()["live_bytes"] == {}
+    off.close()
+
+
+def peak_of(model: nn.Module, x: torch.Tensor, off: ssdtrain.Offloader | None) -> int:
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run(model, x, off)
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def test_the_host_runs_ahead_and_the_peak_is_the_same_each_time(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    # A long kernel first: all of the step is enqueued before any copy has ended.
+    off = ssdtrain.Offloader(host="4GiB", min_bytes="64KiB", plan="all", backlog="32MiB")
+    run(model, x, off)
+    expected = run(model, x, None)
+    peaks = []
+    for _ in range(4):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda._sleep(300_000_000)
+        found = run(model, x, off)
+        peaks.append(torch.cuda.max_memory_allocated())
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    torch.cuda.synchronize()
+    assert max(peaks) - min(peaks) <= 0.02 * max(peaks)
+    off.close()
+
+
+@pytest.mark.parametrize("where", [Where.HOST, Where.DISK])
+def test_a_plan_is_followed(
+    model: nn.Module, x: torch.Tensor, tmp_path: Path, where: Where
+) -> None:
+    steering = Watch()
+    off = ssdtrain.Offloader(spill=tmp_path, host="2GiB", ssd="4GiB", min_bytes="64KiB")
+    off._engine.steps.steering = steering  # type: ignore[assignment]
+    expected = run(model, x, None)
+    kept = peak_of(model, x, None)
+    for steering.mode in ("stream", "keep", "keep"):
+        run(model, x, off)
+    with off:
+        pass
+    timeline = steering.results[-1].timeline
+    assert timeline.resident_known
+    ticks = [tick.seconds for tick in timeline.ticks]
+    assert ticks == sorted(ticks)
+    assert all(tick.others_peak > 0 for tick in timeline.ticks)
+    predicted = keep_everything(timeline).peak_bytes
+    assert abs(predicted - steering.results[-1].peak_bytes) <= 0.05 * predicted
+    entries = []
+    for group in timeline.groups:
+        moves = group.can_move and group.frees and group.needed_at is not None
+        if not moves or group.needed_at - group.saved_at < 8:
+            entries.append(GroupPlan(group.nbytes))
+            continue
+        load = max(group.needed_at - 4, group.saved_at + 3)
+        read = max(group.needed_at - 12, group.saved_at + 3) if where is Where.DISK else None
+        entries.append(GroupPlan(group.nbytes, where, group.saved_at + 2, read, load))
+    steering.mode, steering.plan = "planned", Plan(tuple(entries))
+    for _ in range(3):
+        found = run(model, x, off)
+        assert off.report()["deviated"] is None
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    moved = off.report()["bytes"]
+    assert moved[where.value] > 0.5 * sum(group.nbytes for group in timeline.groups)
+    assert peak_of(model, x, off) < 0.75 * kept
+    off.close()
+
+
+class Watch:
+    """Stands in for the planner: orders what the test wants, keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.mode = "stream"
+        self.plan: Plan | None = None
+        self.results: list[Any] = []
+
+    def begin_step(self, most_bytes: int | None) -> Any:
+        assert most_bytes is None or most_bytes > 0
+        return SimpleNamespace(mode=self.mode, plan=self.plan, profile=self.mode != "planned")
+
+    def mismatch(self, group_bytes: Any) -> Any:
+        return SimpleNamespace(mode="stream", plan=None, profile=False)
+
+    def end_step(self, order: Any, result: Any) -> None:
+        self.results.append(result)
+
+    def describe(self) -> None:
+        return None
+
+    @property
+    def current_plan(self) -> Plan | None:
+        return self.plan
+
+
+def test_timeline_of_a_streamed_step_is_that_of_one_that_keeps(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    steering = Watch()
+    off = ssdtrain.Offloader(host="4GiB", min_bytes="64KiB")
+    off._engine.steps.steering = steering  # type: ignore[assignment]
+    for steering.mode in ("stream", "stream", "keep", "keep"):
+        run(model, x, off)
+    with off:
+        pass
+    streamed, kept = (steering.results[i].timeline for i in (1, 3))
+    assert streamed.signature == kept.signature
+    assert [tick.group for tick in streamed.ticks] == [tick.group for tick in kept.ticks]
+    assert abs(streamed.seconds - kept.seconds) < 0.3 * kept.seconds
+    most = max(tick.others_peak for tick in kept.ticks)
+    assert abs(max(tick.others_peak for tick in streamed.ticks) - most) < 0.1 * most
+    off.close()
+
+
+def test_backward_on_another_stream(model: nn.Module, x: torch.Tensor) -> None:
+    expected = run(model, x, None)
+    off = ssdtrain.Offloader(host="4GiB", min_bytes="64KiB", plan="all", backlog="16MiB")
+    side = torch.cuda.Stream()
+    for _ in range(3):
+        torch.manual_seed(1)
+        model.zero_grad(set_to_none=True)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), off:
+            loss = model(x).float().square().mean()
+        torch.cuda.current_stream().wait_stream(side)
+        loss.backward()
+        torch.cuda.current_stream().wait_stream(side)
+        found = [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    off.close()
+
+
+def test_two_offloaders_and_two_models(x: torch.Tensor) -> None:
+    torch.manual_seed(3)
+    models = [nn.Sequential(Block(512), Block(512)).cuda().bfloat16() for _ in range(2)]
+    expected = [run(model, x, None) for model in models]
+    offs = [
+        ssdtrain.Offloader(host="1GiB", min_bytes="64KiB", plan="all", backlog=0) for _ in models
+    ]
+    for _ in range(3):
+        for model, off, plain in zip(models, offs, expected, strict=True):
+            found = run(model, x, off)
+            assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    for off in offs:
+        off.close()
+
+
+def test_inside_a_graph_capture_nothing_moves() -> None:
+    off = ssdtrain.Offloader(host="1GiB", min_bytes=1, plan="all", backlog=0)
+    w = torch.randn(64, 64, device="cuda", requires_grad=True)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.autograd.grad((w @ w).tanh().sum(), w)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        with off:
+            loss = (w @ w).tanh().sum()
+        (found,) = torch.autograd.grad(loss, w)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(found, torch.autograd.grad((w @ w).tanh().sum(), w)[0])
+    assert "while a CUDA graph is recorded" in off.report()["kept_by_reason"]
     off.close()

@@ -225,6 +225,7 @@ class Engine:
             actions = self._tick_of_need(group)
             if found is None:
                 if not group.in_memory_again():
+                    self.books.residency.remove(group)
                     self._loads.start(group, saved.describe())
                 storage = present(group.held)
             elif found[0].nbytes() < group.span.stop - found[1]:

@@ -158,8 +158,6 @@ class Group:
 
     def phase(self) -> str:
         """Where the bytes are, in a word for the report."""
-        if self.stored is None or self.state not in (State.STORING, State.STORED):
+        if self.stored is None or self.state is not State.STORED:
             return self.state.value
-        if self.stored.is_settled:
-            return State.STORED.value
-        return self.stored.phase if self.state is State.STORED else self.state.value
+        return self.stored.phase

@@ -182,7 +182,13 @@ class Offloader:
             for value in (*args, *kwargs.values()):
                 _exclude(engine, value, "model input")
 
-        return model.register_forward_pre_hook(before_forward, with_kwargs=True)
+        names = engine.steps.modules
+        return _Handles(
+            [
+                model.register_forward_pre_hook(before_forward, with_kwargs=True),
+                *names.attach(model),
+            ]
+        )
 
     # ------------------------------------------------------------------ to look at
 
@@ -220,6 +226,18 @@ class Offloader:
     def close(self) -> None:
         """End what is on its way and give everything back. Call it after the last backward."""
         self._engine.close()
+
+
+class _Handles:
+    """Several hooks' handles as one."""
+
+    def __init__(self, handles: list[Any]) -> None:
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        while self._handles:
+            self._handles.pop().remove()
 
 
 def _get(saved: KeptTensor | MovedTensor) -> torch.Tensor:

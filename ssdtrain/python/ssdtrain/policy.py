@@ -200,6 +200,9 @@ class PlannedPolicy:
         self._drops = _by_tick((g.drop_at, i) for i, g in enumerate(plan.groups))
         self._reads = _by_tick((g.read_at, i) for i, g in enumerate(plan.groups))
         self._loads = _by_tick((g.load_at, i) for i, g in enumerate(plan.groups))
+        # Of those that start at one tick the one saved last is needed first.
+        for indices in (*self._reads.values(), *self._loads.values()):
+            indices.reverse()
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""

@@ -273,7 +273,8 @@ class Profile:
         if meter is None or self._end is None or not needs:
             return None
         meter.synchronize(self._end)
-        ticks, waited, waits = [], 0.0, 0
+        ticks: list[Tick] = []
+        waited, waits = 0.0, 0
         for number, (kind, index, mark, others, peak) in enumerate(self._marks):
             while waits < len(self._waits) and self._waits[waits][0] <= number:
                 waited += meter.seconds(*self._waits[waits][1:])

@@ -78,4 +78,6 @@ class Selection:
         # A model on the GPU saves the odd CPU tensor; one on the CPU never saves a GPU tensor.
         if self._device_type is None or device_type == "cuda":
             self._device_type = device_type
+        if device_type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return "while a CUDA graph is recorded"
         return None if device_type == self._device_type else f"device {device_type}"

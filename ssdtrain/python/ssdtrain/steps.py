@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .group import Group, State
+from .module_names import ModuleNames
 from .policy import KeepPolicy, Placement, PlannedPolicy, Policy, StreamingPolicy
 from .profile import CpuMeter, CudaMeter, Meter, Profile
 from .run import Run
 
 if TYPE_CHECKING:
     from .books import Books
-    from .group import Group
     from .plan import Plan
     from .policy import Outgoing
     from .steering import Steering, StepOrder, StepResult
@@ -53,7 +54,7 @@ class Steps:
         self._meter: Meter | None = None
         self._orders: dict[Run, StepOrder] = {}
         self._ended: deque[Run] = deque()
-        self.module_name: Callable[[], str] = str
+        self.modules = ModuleNames()
 
     # ------------------------------------------------------------------ begin and end
 
@@ -64,6 +65,7 @@ class Steps:
     def next(self, books: Books) -> Run:
         """Outside the lock: end the present step, and decide how the next one runs."""
         last = books.run
+        self.modules.begin_step()
         if self.steering is None:
             return Run(last.counts.step + 1, self._streaming())
         self._end(last, books)
@@ -164,7 +166,7 @@ class Steps:
     def _label(self, tensor: torch.Tensor) -> str:
         shape = "x".join(str(n) for n in tensor.shape)
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return f"{dtype} {shape} {self.module_name()}".rstrip()
+        return f"{dtype} {shape} {self.modules.current()}".rstrip()
 
     def place(self, run: Run, group: Group, outgoing: Outgoing) -> Placement:
         """Where a new group goes; a step that is not the one planned may be another known one."""
@@ -179,13 +181,14 @@ class Steps:
             return run.policy.place(group, outgoing)
         return placement
 
-    @staticmethod
-    def is_alive_elsewhere(group: Group) -> bool:
-        """Whether something beside its group holds a group's memory."""
-        if group.held is not None and group.stored is None:
-            count: int = torch._C._storage_Use_Count(group.held._cdata)
-            return count > 1
-        return False
+    def is_alive_elsewhere(self, group: Group) -> bool:
+        """Whether something beside its group holds a group's memory, as far as that shows."""
+        if group.held is None:
+            return group.source.get() is not None
+        if group.stored is not None and self._streams.kind(group.device) == "cpu":
+            return False  # Its store holds it, too.
+        count: int = torch._C._storage_Use_Count(group.held._cdata)
+        return group.state in (State.KEPT, State.STORING) and count > 1
 
     # ------------------------------------------------------------------ to look at
 

@@ -182,8 +182,6 @@ class Stores:
         group.held = None
         if group.source.get() is None:
             self._books.residency.remove(group)
-        elif group.run.profile is not None:
-            group.run.profile.is_alive_elsewhere(group)
         self._trailing[group] = None
 
     def _settle_trailing(self, group: Group) -> None:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU tensors treated as a GPU's: transfers by core's scheduler on its null device, and late.
+
+Computation is the host's own, so the host *is* the compute stream: what a GPU would do in stream
+order happens when the host says so. Two views of that:
+
+- strict: ordering the stream behind a transfer waits for it. Memory that is given back without
+  that order is used again while it is being copied, and gradients differ.
+- running ahead: stores read a snapshot of what the stream had at the submission, and ordering the
+  stream behind them costs nothing, as for a host that is far ahead of its GPU.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from datapath_core import Scheduler
+from datapath_core.streams import Ticket
+from datapath_core.testing import null_device
+from ssdtrain.streams import Streams
+
+
+class NullStreams(Streams):
+    def __init__(self, delay: float = 0.0, seed: int = 0, *, runs_ahead: bool = False) -> None:
+        super().__init__()
+        self.device = null_device()
+        self.device.null_set_copy_delay(delay)
+        self.stream = self.device.create_stream()
+        self._delay = delay
+        self._random = random.Random(seed)
+        self._runs_ahead = runs_ahead
+        self._stores: list[tuple[Ticket, Any]] = []
+        self._slow = self.device.allocate(1)
+        self.ordered: list[int | None] = []
+
+    def kind(self, device: torch.device) -> str:
+        return "cuda"
+
+    def current(self, device: torch.device) -> int | None:
+        return self.stream
+
+    def move(
+        self,
+        destination: Any,
+        source: Any,
+        device: torch.device,
+        stream: int | None,
+        after: Ticket | Iterable[Ticket] = (),
+        priority: int = 0,
+    ) -> Ticket:
+        tickets = [after] if isinstance(after, Ticket) else list(after)
+        if self._delay:
+            for _ in range(self._random.randint(0, 3)):
+                tickets.append(self.scheduler(device).transfer(self._slow, b"x", after=tickets))
+        is_store = isinstance(source, torch.Tensor)
+        if is_store and self._runs_ahead:
+            source = source.clone()
+        ticket = super().move(destination, source, device, stream, tickets, priority)
+        if is_store and self._runs_ahead:
+            self._stores.append((ticket, source))
+        return ticket
+
+    def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
+        self.ordered.append(stream)
+        if not any(ticket is store for store, _ in self._stores):
+            ticket.wait(stream, timeout=timeout)
+            ticket.result(timeout)
+
+    def use(self, tensor: torch.Tensor) -> None:
+        pass
+
+    def _make(self, index: int) -> Scheduler:
+        return Scheduler(self.device, chunk_bytes="64KiB", credits="1GiB")
+
+    def close(self) -> None:
+        super().close()
+        self.device.null_set_copy_delay(0)
