@@ -51,6 +51,11 @@ from stdlib_corpus import Corpus  # noqa: E402
 
 CPU_SIZES = {"cap": "96MiB", "layers": 8, "width": 128, "length": 256, "batch": 8}
 GPU_SIZES = {"cap": "6GiB", "layers": 12, "width": 1024, "length": 512, "batch": 16}
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": "tab:gray", "alpha": 0.6},
+    {"color": "tab:red", "linewidth": 2.0},
+    {"color": "tab:blue"},
+)
 OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
@@ -126,7 +131,7 @@ def train(corpus: Corpus, settings: Settings, device: torch.device, around: Any)
         with around:
             logits = model(inputs)
             loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
         yield float(loss.detach())
@@ -206,15 +211,7 @@ def draw(runs: Sequence[Run], cap: int, path: Path) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for run, style in zip(
-        runs,
-        (
-            {"color": "tab:gray", "alpha": 0.6},
-            {"color": "tab:red", "linewidth": 2.0},
-            {"color": "tab:blue"},
-        ),
-        strict=True,
-    ):
+    for run, style in zip(runs, STYLES, strict=True):
         seconds = [second for second, _ in run.samples]
         axes.plot(seconds, [n / 2**20 for _, n in run.samples], label=run.name, **style)
     axes.axhline(cap / 2**20, color="black", linestyle=":", label="the cap")
@@ -261,7 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plain = measured("plain", corpus, settings, device, cap=cap, around=nothing)
     with contextlib.ExitStack() as stack:
         spill = options.spill or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        aim = {"max_memory": options.max_memory} if options.max_memory else {"plan": "all"}
+        aim: dict[str, Any] = (
+            {"max_memory": options.max_memory} if options.max_memory else {"plan": "all"}
+        )
         off = ssdtrain.Offloader(
             spill,
             host="16GiB",
