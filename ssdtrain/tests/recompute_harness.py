@@ -16,6 +16,10 @@ from ssdtrain.storage import Layout, VersionWatch, WeakStorage
 CHANGED = "has been modified by an inplace operation"
 
 
+class ChangedError(RuntimeError):
+    """What a recipe reads was changed in place."""
+
+
 class Bytes:
     """All bytes of a storage at a version: held, or a recipe and what it reads."""
 
@@ -35,7 +39,7 @@ class Bytes:
         if self.recipe is None:
             assert self.held is not None
             if self.watch.current() != self.watch.version:
-                raise RuntimeError(f"what is computed again from {CHANGED}")
+                raise ChangedError(f"what is computed again from {CHANGED}")
             return self.held
         return self.run().untyped_storage()
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from .operators import RULES, Rule, is_evaluation, written_arguments
 from .recipes import Operand, Recipe, Scratch
-from .records import Read, Record, SeenStorage, span_of, write_recipe
+from .records import Read, Record, SeenStorage, shared_counters, span_of, write_recipe
 from .replay import RandomState
 from .storage import alignment_of
 
@@ -121,6 +121,12 @@ class Recorder(TorchDispatchMode):
     ) -> tuple[tuple[Any, ...], dict[str, Any], RandomState | None] | None:
         """The arguments as a record has them, taken before the operator runs."""
         device = args[0].device
+        if (
+            rule.is_in_place
+            and not rule.is_random
+            and not (_is_plain(args[0]) and self._is_recorded(args[0]))
+        ):
+            return None
         widens = rule.name == "cast" and _widens(args[0], kwargs)
         arguments = []
         for value in args:
@@ -178,6 +184,10 @@ class Recorder(TorchDispatchMode):
             known = self._storages[storage._cdata] = SeenStorage(storage)
         return known
 
+    def _is_recorded(self, tensor: torch.Tensor) -> bool:
+        known = self._storages.get(tensor.untyped_storage()._cdata)
+        return known is not None and known.latest is not None
+
     def _note_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         written = _written.get(func)
         if written is None:
@@ -199,7 +209,8 @@ class Recorder(TorchDispatchMode):
         if known is None:
             return
         if self._before_write is not None:
-            self._before_write(key)
+            with shared_counters():
+                self._before_write(key)
         known.writes += 1
         known.latest = None
 

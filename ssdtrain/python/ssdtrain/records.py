@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ from .storage import ByteRange, Layout, VersionWatch, WeakStorage, alignment_of,
 
 _T = TypeVar("_T")
 
-__all__ = ["Read", "Record", "SeenStorage", "span_of", "write_recipe"]
+__all__ = ["Read", "Record", "SeenStorage", "shared_counters", "span_of", "write_recipe"]
 
 # The longest chain of operators, and the bytes that it may move for each byte of output: what a
 # norm that is written out, with casts, needs.
@@ -60,10 +61,15 @@ class Read:
         self.writes = storage.writes
         latest = storage.latest
         self.record = latest if latest is not None and latest.version == self.version else None
-        # What is small is held until a recipe is asked for, and copied then.
-        is_small = span_of(self.layout).nbytes <= small_bytes
-        self.alias = tensor.detach() if is_small else None
-        self.watch = VersionWatch(tensor) if widens and not is_small else None
+        self.alias: torch.Tensor | None = None
+        self.watch: VersionWatch | None = None
+        if span_of(self.layout).nbytes <= small_bytes:
+            # Held until a recipe is asked for, and copied then.
+            with shared_counters():
+                self.alias = tensor.detach()
+        elif widens:
+            with shared_counters():
+                self.watch = VersionWatch(tensor)
 
 
 class Record:
@@ -93,6 +99,16 @@ class Record:
         self.version = output._version + rule.is_in_place
 
 
+def shared_counters() -> AbstractContextManager[None]:
+    """Within, an alias made in a dispatch mode shares its original's version counter.
+
+    Modes run below the dispatch key that sees to it.
+    """
+    key = torch._C.DispatchKey.ADInplaceOrView
+    guard: AbstractContextManager[None] = torch._C._SetExcludeDispatchKeyGuard(key, False)
+    return guard
+
+
 def span_of(layout: Layout) -> ByteRange:
     """The bytes that the elements span, without the rounding of `storage.byte_range`."""
     last = sum((n - 1) * s for n, s in zip(layout.size, layout.stride, strict=True))
@@ -102,12 +118,16 @@ def span_of(layout: Layout) -> ByteRange:
 
 def write_recipe(record: Record, has_bytes: Callable[[Operand], bool]) -> Recipe | None:
     """The recipe of a record; None if something that it reads cannot be had again."""
-    writer = _Writer(record, has_bytes)
-    try:
-        writer.add(record)
-    except _Unknown:
-        return None
-    return writer.finish()
+    for may_keep_origin in (False, True):
+        writer = _Writer(record, has_bytes, may_keep_origin=may_keep_origin)
+        try:
+            writer.add(record)
+        except _Unknown:
+            if record.rule.name != "cast":
+                return None
+        else:
+            return writer.finish()
+    return None
 
 
 class _Unknown(Exception):  # noqa: N818 - no error: the usual answer
@@ -126,8 +146,11 @@ class _Source:
 class _Writer:
     """Reads what a group has, copies what is small, and computes what is recorded."""
 
-    def __init__(self, record: Record, has_bytes: Callable[[Operand], bool]) -> None:
+    def __init__(
+        self, record: Record, has_bytes: Callable[[Operand], bool], *, may_keep_origin: bool
+    ) -> None:
         self._record = record
+        self._may_keep_origin = may_keep_origin
         self._has_bytes = has_bytes
         self._nbytes = _nbytes(record.layout)
         self._inputs: list[Operand] = []
@@ -170,18 +193,18 @@ class _Writer:
                 return self._input(key, operand)
             if self._may_copy(read, span):
                 return self._copy(key, read, span)
+        watch = read.watch
+        if self._may_keep_origin and is_unwritten and reader is self._record and watch is not None:
+            is_alive = storage.weak.get() is not None
+            if is_alive and watch.current() == watch.version:
+                operand = Operand(storage.weak, span, read.version, read.layout, False, watch)
+                return self._input(key, operand)
         if read.record is not None:
             made = id(read.record)
             if made not in self._known:
                 self._known[made] = self.add(read.record)
             is_whole = read.layout == read.record.layout
             return self._known[made] if is_whole else replace(self._known[made], layout=read.layout)
-        watch = read.watch
-        if is_unwritten and reader is self._record and watch is not None:
-            is_alive = storage.weak.get() is not None
-            if is_alive and watch.current() == watch.version:
-                operand = Operand(storage.weak, span, read.version, read.layout, False, watch)
-                return self._input(key, operand)
         raise _Unknown
 
     def _input(self, key: Any, operand: Operand) -> _Source:

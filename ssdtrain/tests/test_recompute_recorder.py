@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the recorder refuses, keeps alive, and leaves undisturbed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from recompute_harness import ChangedError, DroppingHooks, assert_same_training, same_bits
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+from torch.utils.flop_counter import FlopCounterMode
+
+from ssdtrain.recipes import Operand, Recipe
+from ssdtrain.recorder import Recorder
+from ssdtrain.storage import Layout, WeakStorage
+
+aten = torch.ops.aten
+
+
+def everything(operand: Operand) -> bool:
+    return True
+
+
+def only(tensor: torch.Tensor) -> Callable[[Operand], bool]:
+    key = tensor.untyped_storage()._cdata
+    return lambda operand: operand.key == key
+
+
+def run(recipe: Recipe, *inputs: torch.Tensor) -> torch.Tensor:
+    return recipe.run(inputs)
+
+
+def recipe_of(recorder: Recorder, tensor: torch.Tensor) -> Recipe:
+    recipe = recorder.recipe(tensor)
+    assert recipe is not None
+    return recipe
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    with Recorder(everything) as mode:
+        yield mode
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(64, 32)
+
+
+# ---------------------------------------------------------------------- writes
+
+
+def test_output_changed_in_place(recorder: Recorder, x: torch.Tensor) -> None:
+    for change in (
+        lambda y: y[:, :3].zero_(),
+        lambda y: y.data.cumsum_(0),
+        lambda y: y.detach().copy_(x),
+        lambda y: torch.add(x, x, out=y),
+        lambda y: y.view(-1).clamp_(0),
+        lambda y: torch._foreach_zero_([x.clone(), y]),
+        lambda y: y.set_(x.clone()),
+        lambda y: torch.autograd.graph.increment_version(y),
+    ):
+        y = F.gelu(x)
+        assert recorder.recipe(y) is not None
+        change(y)
+        assert recorder.recipe(y) is None
+
+
+def test_in_place_listed_operator_on_a_part(recorder: Recorder, x: torch.Tensor) -> None:
+    y = F.gelu(x)
+    y[:32].relu_()
+    assert recorder.recipe(y) is None
+    z = torch.cat([x, x])
+    z.relu_()
+    assert recorder.recipe(z) is None
+
+
+def test_input_changed_before_the_recipe(recorder: Recorder, x: torch.Tensor) -> None:
+    y = F.gelu(x)
+    x.data.mul_(2)
+    assert recorder.recipe(y) is None
+    y = F.gelu(x)
+    x.mul_(2)
+    assert recorder.recipe(y) is None
+
+
+def test_small_input_changed_after_the_recipe(x: torch.Tensor) -> None:
+    weight = torch.nn.Parameter(torch.randn(32))
+    with Recorder(only(x)) as recorder:
+        y = F.layer_norm(x, (32,), weight) * weight
+        recipe = recipe_of(recorder, y)
+        assert 0 < recipe.held_bytes <= 1024
+        weight.data.mul_(2)
+    assert recipe.name == "mul < layer_norm"
+    assert len(recipe.inputs) == 1
+    assert same_bits(run(recipe, x), y)
+
+
+def test_parameter_changed_in_place_between_uses(x: torch.Tensor) -> None:
+    weight = torch.nn.Parameter(torch.randn(32))
+    with Recorder(lambda operand: operand.nbytes > 1000) as recorder:
+        first = x * weight
+        one = recipe_of(recorder, first)
+        weight.data.add_(1)
+        second = x * weight
+        two = recipe_of(recorder, second)
+    assert same_bits(run(one, x), first)
+    assert same_bits(run(two, x), second)
+
+
+def test_collective_writes(recorder: Recorder, x: torch.Tensor) -> None:
+    y = F.gelu(x)
+
+    if not torch.distributed.is_available():
+        pytest.skip("without torch.distributed")
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        torch.distributed.all_reduce(y)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert recorder.recipe(y) is None
+
+
+def test_recipe_operand_changed_after_the_drop() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.linear(x).to(torch.bfloat16)
+            wide = h.float()
+            y = wide * wide
+            h += 1
+            return (y + h).float().sum()
+
+    model = Model()
+    x = torch.randn(64, 32)
+    assert_same_training(model, lambda: model(x), DroppingHooks(materialises=True))
+    with pytest.raises(ChangedError):
+        assert_same_training(model, lambda: model(x), DroppingHooks())
+
+
+def test_writes_behind_the_back_are_found_by_comparison(
+    recorder: Recorder, x: torch.Tensor
+) -> None:
+    y = F.gelu(x)
+    recipe = recipe_of(recorder, y)
+    assert recipe.measure([x], y.untyped_storage()).is_exact
+    y.numpy()[3, 3] += 1
+    assert recipe.measure([x], y.untyped_storage()).is_exact is False
+    assert recipe.measure([x]).is_exact is None
+    assert recipe.measure([x]).seconds > 0
+
+
+def test_called_before_a_write(x: torch.Tensor) -> None:
+    seen: list[tuple[int, torch.Tensor]] = []
+    recorder = Recorder(everything, lambda key: seen.append((key, x.clone())))
+    with recorder:
+        x.add_(1)
+        assert not seen
+        F.gelu(x)
+        before = x.clone()
+        x.add_(1)
+        x.clamp_(0)
+    assert [key for key, _ in seen] == [x.untyped_storage()._cdata] * 2
+    assert torch.equal(seen[0][1], before)
+
+
+# ---------------------------------------------------------------------- random operators
+
+
+def test_dropout_draws_the_same_and_disturbs_nothing(x: torch.Tensor) -> None:
+    model = torch.nn.Linear(32, 32)
+
+    def step() -> torch.Tensor:
+        y = F.dropout(model(x), 0.5)
+        torch.rand(7)
+        z = F.dropout(y.relu() @ model.weight, 0.3)
+        return (z * torch.randn(32)).sum()
+
+    hooks = DroppingHooks()
+    assert_same_training(model, step, hooks)
+    assert "div_ < bernoulli_" in hooks.names
+
+
+def test_mask_needs_no_input(recorder: Recorder, x: torch.Tensor) -> None:
+    output, mask = aten.native_dropout(x, 0.4, True)
+    of_output, of_mask = recipe_of(recorder, output), recipe_of(recorder, mask)
+    torch.rand(5)
+    assert len(of_output.inputs) == 1
+    assert not of_mask.inputs
+    assert same_bits(run(of_mask), mask)
+    assert same_bits(run(of_output, x), output)
+
+
+def test_generator_of_the_caller(recorder: Recorder, x: torch.Tensor) -> None:
+    generator = torch.Generator().manual_seed(5)
+    y = torch.empty_like(x).bernoulli_(0.5, generator=generator)
+    recipe = recipe_of(recorder, y)
+    state = generator.get_state()
+    assert same_bits(run(recipe), y)
+    assert torch.equal(generator.get_state(), state)
+
+
+# ---------------------------------------------------------------------- lifetime
+
+
+def test_nothing_large_is_kept_alive(recorder: Recorder) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        x = torch.randn(64, 2048)
+        middle = F.gelu(x * 2)
+        y = middle * 3
+        recipe = recipe_of(recorder, y)
+        weak = [WeakStorage(tensor.untyped_storage()) for tensor in (x, middle, y)]
+        del x, middle, y
+        assert all(storage.get() is None for storage in weak)
+        recipe_dead = weakref.ref(recipe)
+        del recipe
+        assert recipe_dead() is None
+    finally:
+        gc.enable()
+
+
+def test_records_end_with_the_context(x: torch.Tensor) -> None:
+    recorder = Recorder(everything)
+    with recorder:
+        with recorder:
+            y = F.gelu(x)
+        recipe = recipe_of(recorder, y)
+        recorder.forget_step()
+        assert recorder.recipe(y) is None
+        z = F.gelu(x)
+    assert recorder.recipe(z) is None
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert same_bits(run(recipe, x), y)
+
+
+def test_addresses_that_are_used_again(recorder: Recorder) -> None:
+    for _ in range(50):
+        y = F.gelu(torch.randn(8, 300))
+        assert recorder.recipe(y) is not None
+        del y
+        assert recorder.recipe(torch.empty(8, 300)) is None
+
+
+# ---------------------------------------------------------------------- running
+
+
+def test_bad_inputs(recorder: Recorder, x: torch.Tensor) -> None:
+    recipe = recipe_of(recorder, F.gelu(x))
+    with pytest.raises(ValueError, match="takes 1 inputs, not 0"):
+        recipe.run([])
+    with pytest.raises(ValueError, match="gelu takes Layout"):
+        recipe.run([x.t()])
+
+
+def test_thread_settings() -> None:
+    threads = torch.get_num_threads()
+    x = torch.full((300, 1001), 1e-39)
+    with Recorder(only(x), small_bytes=0) as recorder:
+        y = torch.sigmoid(x) * x
+        recipe = recipe_of(recorder, y)
+    assert y.min() > 0
+    found = []
+
+    def elsewhere() -> None:
+        torch.set_num_threads(threads + 1)
+        torch.set_flush_denormal(True)
+        found.append(run(recipe, x))
+        found.append(torch.get_num_threads() == threads + 1)
+        found.append(bool((torch.full((3,), 1e-39) * 1 == 0).all()))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    torch.set_num_threads(threads)
+    assert same_bits(found[0], y)
+    assert found[1:] == [True, True]
+
+
+def test_estimates(recorder: Recorder, x: torch.Tensor) -> None:
+    recipe = recipe_of(recorder, F.gelu(x) * x)
+    assert recipe.nbytes == 64 * 32 * 4
+    assert recipe.name in ("mul", "mul < gelu")
+    assert recipe.moved_bytes >= 2 * recipe.nbytes
+    assert recipe.seconds(1e9) == recipe.moved_bytes / 1e9
+    assert "mul" in repr(recipe)
+
+
+def test_chain_frees_what_it_has_used(x: torch.Tensor) -> None:
+    key = x.untyped_storage()._cdata
+    with Recorder(lambda operand: operand.key == key, small_bytes=0) as recorder:
+        y = x
+        for _ in range(6):
+            y = y * 2
+        recipe = recipe_of(recorder, y)
+        assert recipe.name == " < ".join(["mul"] * 6)
+        assert recipe.scratch_bytes == recipe.nbytes
+        for _ in range(30):
+            y = y * 2
+        assert recorder.recipe(y) is None
+    assert same_bits(run(recipe, x), x * 64)
+
+
+# ---------------------------------------------------------------------- company
+
+
+def test_compiled_functions_stay_compiled(x: torch.Tensor) -> None:
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        compiled.append(graph)
+        return graph.forward
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(32, 32)
+            self.middle = torch.compile(
+                torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU()), backend=backend
+            )
+            self.last = torch.nn.Linear(32, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(F.silu(self.middle(F.gelu(self.first(x))))).sum()  # type: ignore[no-any-return]
+
+    torch._dynamo.reset()
+    model = Model()
+    hooks = DroppingHooks()
+    with hooks:
+        model(x).backward()
+    assert len(compiled) == 1
+    assert_same_training(model, lambda: model(x), hooks)
+    assert len(compiled) == 1
+    assert {"gelu", "silu"} <= set(hooks.names)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_backends(backend: str, x: torch.Tensor) -> None:
+    if backend == "inductor":
+        pytest.importorskip("torch._inductor")
+        import shutil
+
+        if shutil.which("g++") is None:
+            pytest.skip("no C++ compiler")
+    torch._dynamo.reset()
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU(), torch.nn.Linear(32, 32))
+    middle = torch.compile(model, backend=backend)
+    assert_same_training(model, lambda: F.silu(middle(x)).pow(2).sum(), DroppingHooks())
+
+
+def test_under_functorch_and_inference(recorder: Recorder, x: torch.Tensor) -> None:
+    def loss(value: torch.Tensor) -> torch.Tensor:
+        return F.gelu(value).sum()
+
+    expected = torch.func.grad(loss)(x)
+    assert same_bits(torch.func.grad(loss)(x), expected)
+    assert torch.vmap(F.gelu)(x).shape == x.shape
+    with torch.inference_mode():
+        y = F.gelu(x)
+        y.add_(1)
+    assert recorder.recipe(y) is None
+    z = F.silu(y)
+    assert recorder.recipe(z) is None
+    with torch.no_grad():
+        assert recorder.recipe(F.gelu(x)) is not None
+
+
+def test_beside_other_modes(x: torch.Tensor) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU(), torch.nn.Linear(32, 32))
+    with FlopCounterMode(display=False) as outer:
+        assert_same_training(model, lambda: model(x).sum(), DroppingHooks())
+    assert outer.get_total_flops() > 0
+
+    def selective() -> torch.Tensor:
+        def contexts() -> object:
+            return create_selective_checkpoint_contexts(
+                lambda _, op, *args, **kwargs: (
+                    CheckpointPolicy.MUST_SAVE
+                    if op is aten.addmm.default
+                    else CheckpointPolicy.PREFER_RECOMPUTE
+                )
+            )
+
+        return checkpoint(model, x, use_reentrant=False, context_fn=contexts).sum()  # type: ignore[no-any-return]
+
+    assert_same_training(model, selective, DroppingHooks())
+
+
+def test_backward_inside_the_context_records_nothing(recorder: Recorder, x: torch.Tensor) -> None:
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, value: torch.Tensor) -> torch.Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            y = F.gelu(gradient)
+            seen.append(recorder.recipe(y))
+            return y
+
+    seen: list[Recipe | None] = []
+    Look.apply(x.requires_grad_()).sum().backward()  # type: ignore[no-untyped-call]
+    assert seen == [None]
+
+
+def test_layouts_that_are_not_strided(recorder: Recorder) -> None:
+    sparse = torch.eye(8).to_sparse()
+    assert torch.equal((sparse * 2).to_dense(), torch.eye(8) * 2)
+    sparse.mul_(2)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    assert (nested * 2).values().sum() == 10
+    quantised = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
+    assert torch.relu(quantised).dequantize().sum() > 3
+    assert (torch.ones(4, dtype=torch.complex64).conj() * 1j).abs().sum() == 4
+    assert recorder.recipe(torch.ones(3).expand(2, 3)) is None
+
+
+def test_view_of_the_output_and_of_the_input(recorder: Recorder, x: torch.Tensor) -> None:
+    halves = torch.cat([x, x], dim=1).chunk(2, dim=-1)
+    y = F.silu(halves[0]) * halves[1]
+    recipe = recipe_of(recorder, y.view(8, 8, 32).transpose(0, 1))
+    assert recipe.layout == Layout.of(y)
+    storage = halves[0].untyped_storage()
+    spans = sorted(operand.span.start for operand in recipe.inputs if operand.key == storage._cdata)
+    assert spans
+    key = storage._cdata
+    whole = Recorder(lambda operand: operand.key == key, small_bytes=0)
+    with whole:
+        y = F.silu(halves[0]) * halves[1]
+        recipe = recipe_of(whole, y)
+    assert recipe.name == "mul < silu"
+    assert [operand.span.start for operand in recipe.inputs] == [0, 128]
+    inputs = [operand.layout.on(storage, 0) for operand in recipe.inputs]
+    assert same_bits(recipe.run(inputs), y)
