@@ -57,7 +57,8 @@ def wrap_forward(
     torch.compiler.disable(OffloadedCall.__call__, recursive=False)
     wrapper = OffloadedCall(module, method, call, offloader)
     handle = WrapHandle(wrapper, module.__dict__.get(method))
-    setattr(module, method, wrapper)
+    # Not setattr: containers such as Fabric's pass that on to the module that they hold.
+    module.__dict__[method] = wrapper
     return handle
 
 
@@ -118,12 +119,13 @@ class WrapHandle:
         wrapper = self._wrapper
         # Something wrapped later may hold it: there it goes on as a plain call.
         wrapper.offloader = None
-        if wrapper.module.__dict__.get(wrapper.method) is not wrapper:
+        attributes = wrapper.module.__dict__
+        if attributes.get(wrapper.method) is not wrapper:
             return
         if self._before is None:
-            delattr(wrapper.module, wrapper.method)
+            del attributes[wrapper.method]
         else:
-            setattr(wrapper.module, wrapper.method, self._before)
+            attributes[wrapper.method] = self._before
 
     def __enter__(self) -> WrapHandle:
         return self
