@@ -8,6 +8,7 @@ their slower rate where both are known to be busy; :mod:`ssdtrain.simulate` has 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -206,6 +207,8 @@ class _Run:
         self.back_end = [0.0] * count
         self.read_end = [0.0] * count
         self.outstanding: deque[int] = deque()
+        # Copied, and due to come back before they had to leave.
+        self.idle: deque[int] = deque()
         self.resident = 0
         self.out_free = self.back_free = self.write_free = self.read_free = 0.0
 
@@ -226,12 +229,15 @@ class _Run:
         for position, index in enumerate(order):
             if where[index] is Where.DISK and not s.direct:
                 reads_at.setdefault(reads[position], []).append(index)
+        committed = self._least_memory(needed, released)
         present = [False] * len(where)
         memory = [0] * (ticks + 1)
         if ticks:
             memory[0] = s.others[0]
         now = shift = 0.0
         pending = 0
+        # Due to come back, in the order of their needs.
+        overdue: dict[int, None] = {}
         for k in range(ticks):
             now = times[k] + shift
             if k:
@@ -253,35 +259,45 @@ class _Run:
                         self.resident += s.bytes[index]
                         present[index] = True
                 elif present[index] and self.load_at[index] is None:
-                    # Asked for before it could leave: it would go in vain.
+                    # Asked for before it left: it would go in vain.
                     where[index] = Where.KEEP
             while self.outstanding and (
                 where[self.outstanding[0]] is Where.KEEP or self._safe(self.outstanding[0]) <= now
             ):
-                self._drop(k, present)
+                if self.outstanding[0] in overdue:
+                    self.idle.append(self.outstanding.popleft())
+                else:
+                    self._drop(k, self.outstanding.popleft(), present)
             room = self.ceiling - s.others[k + 1]
             forced = [i for i in needs_at[k] if not present[i] and where[i] is not Where.KEEP]
             incoming = sum(s.bytes[index] for index in forced)
-            while self.outstanding and self.resident + incoming > room:
-                index = self.outstanding[0]
+            while (self.idle or self.outstanding) and self.resident + incoming > room:
+                index = (self.idle or self.outstanding).popleft()
                 if where[index] is not Where.KEEP:
                     now = max(now, self.out_end[index])
-                self._drop(k, present)
+                self._drop(k, index, present)
             for index in reads_at.get(k, ()):
                 self._read(index, now, k)
             while pending < len(order) and latest[pending] <= k:
-                index = order[pending]
-                if where[index] is not Where.KEEP and self.load_at[index] is None:
-                    must = needed[index] == k
-                    if present[index]:
-                        # It has not left yet and would have to come back.
-                        where[index] = Where.KEEP
-                    elif must or self.resident + s.bytes[index] <= room:
-                        now = self._load(index, now, k, present)
-                    else:
-                        break
+                # It stays in memory if it has not left yet, unless room is needed.
+                overdue[order[pending]] = None
                 pending += 1
+            for index in [i for i in overdue if not present[i]]:
+                need = needed[index]
+                assert need is not None
+                ahead = range(k + 1, need + 1)
+                highest = max((committed[i] for i in ahead), default=0)
+                if (
+                    max(self.resident - room + self.ceiling, highest) + s.bytes[index]
+                    > self.ceiling
+                ):
+                    break
+                for i in ahead:
+                    committed[i] += s.bytes[index]
+                now = self._load(index, now, k, present)
+                del overdue[index]
             for index in needs_at[k]:
+                overdue.pop(index, None)
                 if not present[index] and where[index] is not Where.KEEP:
                     now = self._load(index, now, k, present)
                 now = max(now, self.back_end[index])
@@ -293,6 +309,19 @@ class _Run:
             if where[index] is Where.KEEP:
                 self.drop_at[index] = self.read_at[index] = self.load_at[index] = None
         return self._result(where, shift, needed, memory)
+
+    def _least_memory(self, needed: list[int | None], released: list[int]) -> list[int]:
+        """Memory before each tick, were all that moves away from its save to its need."""
+        change = [0] * (len(self.s.seconds) + 2)
+        for index, place in enumerate(self.where):
+            begin: int | None = self.s.timeline.groups[index].saved_at
+            if place is not Where.KEEP and self.s.frees[index]:
+                begin = needed[index]
+            if begin is not None:
+                change[begin + 1] += self.s.bytes[index]
+                change[released[index] + 2] -= self.s.bytes[index]
+        levels = itertools.accumulate(change[:-1])
+        return [others + level for others, level in zip(self.s.others, levels, strict=True)]
 
     def _result(
         self, where: list[Where], shift: float, needed: list[int | None], memory: list[int]
@@ -323,8 +352,7 @@ class _Run:
             self.write_free = begin + s.rates.overhead + s.bytes[index] / s.rates.write
             self.written[index] = self.write_free
 
-    def _drop(self, tick: int, present: list[bool]) -> None:
-        index = self.outstanding.popleft()
+    def _drop(self, tick: int, index: int, present: list[bool]) -> None:
         if self.where[index] is Where.KEEP or not present[index]:
             return
         self.drop_at[index] = tick

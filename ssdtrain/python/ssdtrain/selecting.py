@@ -158,6 +158,16 @@ class _Selection:
             begin = self.times[self.groups[index].saved_at] + selector.copy_seconds(index)
             gone = bisect.bisect_left(self.times, begin + s.margin(selector.copy_seconds(index)))
             self._absent(index, gone, self.back[index])
+        self.saved_at = np.array([group.saved_at for group in self.groups], np.int64)
+        self.last_tick = np.array(self.needed, np.int64)
+        self.back_at = np.array(self.back, np.int64)
+        self.movable = np.array(
+            [
+                can and place is not Where.RECOMPUTE
+                for can, place in zip(selector.can_move, self.where, strict=True)
+            ],
+            bool,
+        )
         # Those in memory, the furthest way ahead first; the cheapest to compute again first.
         self.waiting: list[tuple[int, int]] = []
         self.computable: list[tuple[float, int]] = []
@@ -191,10 +201,23 @@ class _Selection:
                 self._absent(moving, k, self.back[moving])
                 return True
         if computing is None:
-            return False
+            return self._postpone(k)
         heapq.heappop(self.computable)
         self.where[computing] = Where.RECOMPUTE
+        self.movable[computing] = False
         self._absent(computing, self.groups[computing].saved_at, self.needed[computing])
+        return True
+
+    def _postpone(self, k: int) -> bool:
+        """Let a group come back no sooner than it is needed: computation will wait for it."""
+        there = self.movable & (self.saved_at <= k) & (self.last_tick > k) & (self.back_at <= k)
+        if not there.any():
+            return False
+        index = int(np.where(there, self.last_tick, -1).argmax())
+        if self.where[index] is Where.KEEP:
+            self.where[index] = Where.HOST
+        self.back_at[index] = self.last_tick[index]
+        self._absent(index, k, int(self.last_tick[index]))
         return True
 
     def _first_to_move(self, k: int) -> int | None:
