@@ -191,6 +191,18 @@ def test_freed_memory_shortens_the_pipeline() -> None:
     assert sheet["host_lean_bubble_gain"] == pytest.approx(gain)
 
 
+def test_layers_alone_have_no_head() -> None:
+    model = find_model("gpt", hidden=8192, layers=4)
+    whole = paper_plan(model, find_gpu("h200"))
+    alone = paper_plan(model, find_gpu("h200"), None, Setup(head=False))
+    assert alone["activation_bytes"] == alone["micro_batch_bytes"] == whole["micro_batch_bytes"]
+    head = whole["head_bytes"] * 4096
+    assert whole["activation_bytes"] == whole["micro_batch_bytes"] + head
+    assert whole["keep_bytes"] == alone["keep_bytes"] + head
+    assert alone["gpu_parameters"] == 4 * alone["layer_parameters"]
+    assert whole["gpu_parameters"] == alone["gpu_parameters"] + 2 * 50257 * 8192
+
+
 def test_what_fits_nowhere_is_not_promised() -> None:
     sheet = paper_plan(find_model("llama-3-70b"), find_gpu("rtx-4090"), None, Setup())
     assert sheet["room"] < 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from ssdtrain.cli import main
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ssdtrain-on-paper.md"
 PLAN = ["plan", "--model", "llama-3-8b", "--gpu", "h200", "--sequence", "8192"]
 
 
@@ -67,6 +69,19 @@ def test_plan_lists_the_catalogues(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in text
 
 
+@pytest.mark.skipif(not GUIDE.exists(), reason="the guide comes with the repository")
+def test_the_guide_shows_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "118")
+    blocks = re.findall(r"```console\n\$ (ssdtrain plan .*)\n((?:.*\n)*?)```", GUIDE.read_text())
+    assert len(blocks) == 3
+    for command, shown in blocks:
+        assert main(command.split()[1:]) == 0
+        printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+        assert printed == shown.splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -79,6 +94,7 @@ def test_plan_lists_the_catalogues(capsys: pytest.CaptureFixture[str]) -> None:
         ([*PLAN, "--achieved", "40"], "achieved"),
         ([*PLAN, "--tensor-parallel", "5"], "heads do not divide"),
         ([*PLAN, "--gpu-memory", "much"], "much"),
+        ([*PLAN, "--explain", "layer_bytes", "nothing"], "no figure nothing"),
         (["rok", "nothing.py:make", "--batches", "1"], "nothing.py"),
     ],
 )

@@ -25,7 +25,7 @@ PLAN_EXAMPLES = """examples:
   ssdtrain plan --model gpt --hidden 12288 --layers 3 --gpu a100-40gb-pcie --ssd p5800x --drives 4
   ssdtrain plan --model path/to/config.json --gpu h100 --tensor-parallel 8 --sequence-parallel \\
       --pipeline-parallel 4 --micro-batches 16 --state-shards 8
-  ssdtrain plan --model qwen3-8b --gpu h100 --explain
+  ssdtrain plan --model qwen3-8b --gpu h100 --explain write_forward step_seconds
   ssdtrain plan --list
 """
 ROK_EXAMPLES = """examples:
@@ -127,6 +127,8 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     add("--schedule", choices=("1f1b", "gpipe"))
     add("--state-shards", type=int, metavar="N", help="GPUs that share the optimizer (ZeRO, FSDP)")
     add("--state-bytes", type=float, metavar="N", help="a parameter, with optimizer (16)")
+    add("--no-head", dest="head", action="store_false", default=None,
+        help="layers alone, without embedding and output projection")  # fmt: skip
     add("--dropout", action="store_true", default=None)
     add("--eager-mlp", dest="fused_mlp", action="store_false", default=None,
         help="gated activation in two kernels")  # fmt: skip
@@ -138,7 +140,8 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     add = command.add_argument_group("output").add_mutually_exclusive_group().add_argument
     add("--json", action="store_true", help="all figures with formulas, base units")
     add("--csv", action="store_true", help="the same as CSV")
-    add("--explain", action="store_true", help="every formula with its numbers and source")
+    add("--explain", nargs="*", metavar="FIGURE",
+        help="formulas with their numbers and sources: of these figures, or of all")  # fmt: skip
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -165,8 +168,8 @@ def _plan(options: argparse.Namespace) -> int:
         print(as_json(sheet))
     elif options.csv:
         print(as_csv(sheet), end="")
-    elif options.explain:
-        print(explain(sheet))
+    elif options.explain is not None:
+        print(explain(sheet, options.explain))
     else:
         devices = gpu.name if drive is None else f"{gpu.name}, {drive.name}"
         print_tables(sheet, f"{model.name} on {devices}")
@@ -255,7 +258,7 @@ def _rok(options: argparse.Namespace) -> int:
     rok_report.write_csv(rows, files[0])
     rok_report.write_json(rows, files[1], work.device)
     if any(row.status == "ok" for row in rows):
-        rok_report.draw(rows, files[2], title=options.factory)
+        rok_report.draw(rows, files[2], title=Path(options.factory).name)
     else:
         files.pop()
     print("written:", *files)

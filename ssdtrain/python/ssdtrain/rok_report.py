@@ -117,6 +117,7 @@ def draw(rows: Sequence[Row], path: Path, title: str = "") -> None:
             axes.annotate(str(batch), (x, y), textcoords="offset points", xytext=(4, 4), size=8)
     axes.set_xlabel("activation peak, GiB (numbers at the points: batch)")
     axes.set_ylabel(f"throughput, {measured[0].unit}")
+    axes.margins(0.08)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_title(title)

@@ -40,11 +40,11 @@ def write_step(sheet: Sheet, gpu: Gpu, setup: Setup) -> None:
         waiting, source = "min(m, p)", "1F1B, first stage: arXiv 2205.05198, section 4.2.3"
     sheet.work_out("in_flight", "", waiting, "micro-batches that wait on the first stage", source)
     # With several stages the head is not on the first, which holds the most activations.
+    with_head = setup.head and setup.pipeline_parallel == 1
     sheet.work_out(
         "activation_bytes",
         "B",
-        "micro_batch_bytes*in_flight"
-        + ("" if setup.pipeline_parallel > 1 else " + head_bytes*b*s"),
+        "micro_batch_bytes*in_flight" + (" + head_bytes*b*s" if with_head else ""),
         "activations on the GPU at most, all kept",
     )
     sheet.work_out("step_bytes", "B", "micro_batch_bytes*m", "activations of all layers in a step")
@@ -54,10 +54,10 @@ def write_step(sheet: Sheet, gpu: Gpu, setup: Setup) -> None:
         "layer_flops*stage_layers*b*s/F",
         "forward pass of a micro-batch through the layers",
     )
-    if setup.pipeline_parallel == 1:
+    if with_head:
         sheet.work_out("head_seconds", "s", "head_flops*b*s/F", "output projection, forward")
     else:
-        sheet.given("head_seconds", 0, "s", "output projection, forward", "not on the first stage")
+        sheet.given("head_seconds", 0, "s", "output projection, forward", "none on this GPU")
     sheet.work_out(
         "bubble",
         "",

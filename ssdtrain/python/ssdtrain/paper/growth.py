@@ -94,7 +94,8 @@ def write_growth(sheet: Sheet, gpu: Gpu, drive: Drive | None, setup: Setup) -> N
     sheet.given("shards", setup.state_shards, "", "GPUs that share these", "given")
     sheet.given("update_bytes", update.value, "B", "update of a parameter", update.source)
     sheet.given("resident_layers", resident.value, "", "layers that stay", resident.source)
-    embedding = "(2 - tied)" if setup.pipeline_parallel == 1 else "1"
+    with_head = setup.head and setup.pipeline_parallel == 1
+    embedding = "(2 - tied)" if with_head else "1" if setup.head else "0"
     sheet.work_out(
         "gpu_parameters",
         "",
@@ -109,7 +110,7 @@ def write_growth(sheet: Sheet, gpu: Gpu, drive: Drive | None, setup: Setup) -> N
         "gpu_parameters/shards*update_bytes/bandwidth",
         "weight update, at the rate of the GPU's memory",
     )
-    head = " + head_bytes" if setup.pipeline_parallel == 1 else ""
+    head = " + head_bytes" if with_head else ""
     for strategy in strategies(with_drive=drive is not None):
         key = strategy.key
         sheet.work_out(

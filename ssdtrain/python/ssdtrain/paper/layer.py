@@ -108,7 +108,11 @@ def write_layer(sheet: Sheet, model: ModelShape, setup: Setup) -> None:
         "the parts that no norm and no activation function gives back",
     )
     sheet.work_out(
-        "boundary_bytes", "B", "e*h/u", "the same, only the layer's input", f"{REDUCING}.3"
+        "boundary_bytes",
+        "B",
+        "e*h/u",
+        "the same, only the layer's input",
+        "arXiv 2205.05198, section 5",
     )
     matrices = 3 if model.mlp == "swiglu" else 2
     attended = "s" if setup.causal else "2*s"

@@ -38,6 +38,8 @@ class Setup:
     dropout : bool
     moe_buffers : bool
         Experts' inputs and outputs are copied in the order of experts, and saved.
+    head : bool
+        The model has an embedding and an output projection; False: its layers alone.
     state_shards : int
         GPUs over which the optimizer's states are split (ZeRO, FSDP).
     achieved, usable, duty, state_bytes, write_amplification, retention_relaxation : float
@@ -63,6 +65,7 @@ class Setup:
     causal: bool = True
     dropout: bool = False
     moe_buffers: bool = False
+    head: bool = True
     state_shards: int = 1
     element_bytes: int = int(CONSTANTS["element_bytes"].value)
     achieved: float = CONSTANTS["achieved"].value

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -140,9 +141,27 @@ def _pipeline_table(sheet: Sheet) -> Table:
     return table
 
 
-def explain(sheet: Sheet) -> str:
-    """Return every figure with its formula, the numbers put in and its source."""
-    return "\n".join(f"# {figure.label}\n{figure.explain()}" for figure in sheet)
+def explain(sheet: Sheet, names: Sequence[str] = ()) -> str:
+    """Return figures with their formulas, the numbers put in and their sources.
+
+    Parameters
+    ----------
+    sheet : Sheet
+    names : sequence of str
+        Which; all if there are none.
+
+    Raises
+    ------
+    ValueError
+        For a name that is not on the sheet.
+    """
+    unknown = [name for name in names if name not in sheet]
+    if unknown:
+        raise ValueError(
+            f"no figure {', '.join(unknown)}; there are {', '.join(f.name for f in sheet)}"
+        )
+    chosen = [sheet.figure(name) for name in names] or list(sheet)
+    return "\n".join(f"# {figure.label}\n{figure.explain()}" for figure in chosen)
 
 
 def as_json(sheet: Sheet) -> str:
