@@ -34,6 +34,9 @@ _CORRECTIONS = 5
 _MODES: tuple[RecomputeMode, ...] = ("none", "late", "all")
 _MIB = 1 << 20
 
+# What to compute again, and whether the drive's lane is filled first.
+_Way = tuple[RecomputeMode, bool]
+
 
 def optimise(
     timeline: Timeline, rates: Rates, limits: Limits, margins: Margins | None = None
@@ -79,12 +82,14 @@ class _Search:
         self.selector = Selector(self.scheduler, limits)
         self.keep = keep_everything(timeline)
         disk_too = self.selector.placer.disk_allowed and not self.scheduler.direct
-        self.ways = [
+        self.ways: list[_Way] = [
             (mode, paced)
             for paced in ((False, True) if disk_too else (False,))
             for mode in (_MODES if self.selector.cheap else _MODES[:1])
         ]
-        self.budget = max(_TICKS_OF_IMPROVEMENT // max(len(timeline.ticks), 1), 20)
+        self.evaluations = self.budget = max(
+            _TICKS_OF_IMPROVEMENT // max(len(timeline.ticks), 1), 20
+        )
         self.notes: list[str] = []
 
     def plan(self) -> Plan:
@@ -144,67 +149,76 @@ class _Search:
 
     def _lowest(self, allowed: float) -> Schedule | None:
         """Return the schedule of the lowest peak within a time, or None."""
+        nothing = self.scheduler.schedule([Where.KEEP] * len(self.timeline.groups), math.inf)
+        starts = [nothing]
+        for way in self.ways:
+            start = self._lowest_by(way, allowed)
+            if start is not None and start.where not in [other.where for other in starts]:
+                starts.append(start)
+        improved = []
+        for start in sorted(starts, key=_peak_then_seconds):
+            self.budget = self.evaluations // len(starts)
+            improved.append(self._improve_peak(start, allowed))
+        best = min(improved, key=_peak_then_seconds)
+        if best.peak >= nothing.peak:
+            return None
+        # At that peak there may be a faster way, with less that moves.
+        found = [self._attempt(best.peak, way) for way in self.ways]
+        found.append(self._trimmed(best, best.peak))
+        fitting = [s for s in found if s is not None and s.peak <= best.peak]
+        return min(fitting, key=lambda s: s.seconds)
+
+    def _lowest_by(self, way: _Way, allowed: float) -> Schedule | None:
+        """Return the schedule of the lowest peak that one way of choosing groups leads to."""
         high = self.keep.peak_bytes
         low = max(self.scheduler.others)
         best: Schedule | None = None
         resolution = max(int(_RESOLUTION * high), 1)
         while high - low > resolution:
             middle = (high + low) // 2
-            found = self._below(middle, allowed)
-            if found is None:
+            found = self._attempt(middle, way)
+            if found is None or found.peak > middle or found.seconds > allowed:
                 low = middle
             else:
                 best = found
-                high = min(middle, found.peak)
-        best = self._improve_peak(best, allowed)
-        if best is None:
-            return None
-        # At that peak there may be a faster way.
-        found = [self._attempt(best.peak, mode, paced) for mode, paced in self.ways]
-        fitting = [s for s in found if s is not None and s.peak <= best.peak]
-        return min([best, *fitting], key=lambda s: s.seconds)
+                high = found.peak
+        return best
 
     def _fastest_below(self, ceiling: int) -> Schedule | None:
         """Return the fastest schedule found below a ceiling, or None."""
-        found = [self._attempt(ceiling, mode, paced) for mode, paced in self.ways]
+        found = [self._attempt(ceiling, way) for way in self.ways]
         fitting = [s for s in found if s is not None and s.peak <= ceiling]
-        if not fitting:
-            best = self._improve_peak(None, math.inf, ceiling)
-            if best is None or best.peak > ceiling:
-                return None
-        else:
+        self.budget = self.evaluations
+        if fitting:
             best = min(fitting, key=lambda s: s.seconds)
+        else:
+            nothing = self.scheduler.schedule([Where.KEEP] * len(self.timeline.groups), math.inf)
+            best = self._improve_peak(nothing, math.inf, ceiling)
+            if best.peak > ceiling:
+                return None
         return self._improve_time(best, ceiling)
 
-    def _below(self, ceiling: int, allowed: float) -> Schedule | None:
-        """Return a schedule below a ceiling and within a time, or None."""
-        for mode, paced in self.ways:
-            found = self._attempt(ceiling, mode, paced)
-            if found is not None and found.peak <= ceiling and found.seconds <= allowed:
-                return found
-        return None
-
-    def _attempt(self, ceiling: int, mode: RecomputeMode, paced: bool) -> Schedule | None:
+    def _attempt(self, ceiling: int, way: _Way) -> Schedule | None:
+        mode, paced = way
         where = self.selector.select(ceiling, mode, paced=paced)
         if where is None:
             return None
         found = self.scheduler.schedule(where, ceiling)
-        if found.peak > ceiling:
-            return found
+        return found if found.peak > ceiling else self._trimmed(found, ceiling)
+
+    def _trimmed(self, found: Schedule, ceiling: int) -> Schedule:
+        """Return the schedule without what does not help, if that is no slower."""
         trimmed = self.selector.trim(found, ceiling)
-        if trimmed == where:
+        if trimmed == found.where:
             return found
         again = self.scheduler.schedule(trimmed, ceiling)
         return again if again.peak <= ceiling and again.seconds <= found.seconds else found
 
     # ------------------------------------------------------------------ single groups
 
-    def _improve_peak(
-        self, start: Schedule | None, allowed: float, enough: int | None = None
-    ) -> Schedule | None:
+    def _improve_peak(self, start: Schedule, allowed: float, enough: int | None = None) -> Schedule:
         """Exchange groups as long as the peak falls."""
-        best = start or self.scheduler.schedule([Where.KEEP] * len(self.timeline.groups), math.inf)
-        gained = start is not None
+        best = start
         improving = True
         while improving and self.budget > 0 and (enough is None or best.peak > enough):
             improving = False
@@ -214,9 +228,9 @@ class _Search:
                 found = self.scheduler.schedule(where, best.peak - 1)
                 if found.peak < best.peak and found.seconds <= allowed:
                     best = found
-                    improving = gained = True
+                    improving = True
                     break
-        return best if gained else None
+        return best
 
     def _improve_time(self, best: Schedule, ceiling: int) -> Schedule:
         """Exchange groups as long as the step gets faster."""
@@ -302,6 +316,10 @@ class _Search:
                 pinned -= int(1.1 * over)
                 self.selector.placer.pinned_ceiling = max(pinned, 0)
         return None
+
+
+def _peak_then_seconds(schedule: Schedule) -> tuple[int, float]:
+    return schedule.peak, schedule.seconds
 
 
 def _peak(plan: Plan) -> int:
