@@ -71,6 +71,8 @@ class Recorder(TorchDispatchMode):
 
     def forget_step(self) -> None:
         """Drop all records; recipes given before stay valid. Leaving the context does it too."""
+        for known in self._storages.values():
+            known.latest = None  # An in-place record refers to its own storage.
         self._storages = {}
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
@@ -88,7 +90,7 @@ class Recorder(TorchDispatchMode):
         if known.latest.version != tensor._version:
             return None
         with torch._C._DisableTorchDispatch():
-            return write_recipe(known.latest, self._has_bytes)
+            return write_recipe(known.latest, self._has_bytes, self._small_bytes)
 
     # ------------------------------------------------------------------ watching
 
@@ -158,6 +160,8 @@ class Recorder(TorchDispatchMode):
             return
         arguments, keywords, random = prepared
         nbytes = output.numel() * output.element_size()
+        if index > 0 and nbytes <= self._small_bytes:  # statistics of a norm: copied where read
+            return
         storage = self._storage_of(output)
         weak = storage.weak
         is_whole = output.storage_offset() == 0 and nbytes == weak.nbytes
@@ -165,6 +169,8 @@ class Recorder(TorchDispatchMode):
             return
         reads = [value for value in arguments if isinstance(value, Read)]
         first = reads[0]
+        if output.device != first.fields[1]:  # a copy between devices
+            return
         if any(read.storage is storage for read in reads[rule.is_in_place :]):
             return
         if index in rule.blind_results:
@@ -172,7 +178,7 @@ class Recorder(TorchDispatchMode):
             if start % alignment_of(output.device):
                 return
             arguments = (Scratch(first.layout), *arguments[1:])
-        elif rule.is_in_place and (first.record is None or first.layout != first.record.layout):
+        elif rule.is_in_place and (first.record is None or first.fields != first.record.fields):
             return
         result = index if len(results) > 1 else None
         storage.latest = Record(rule, func, arguments, keywords, random, output, result)

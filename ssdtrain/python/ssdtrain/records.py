@@ -50,20 +50,20 @@ class SeenStorage:
 class Read:
     """A tensor that an operator read: which bytes, and how they came to be."""
 
-    __slots__ = ("alias", "layout", "record", "storage", "version", "watch", "writes")
+    __slots__ = ("alias", "fields", "record", "storage", "version", "watch", "writes")
 
     def __init__(
         self, storage: SeenStorage, tensor: torch.Tensor, small_bytes: int, *, widens: bool
     ) -> None:
         self.storage = storage
-        self.layout = Layout.of(tensor)
+        self.fields = layout_fields(tensor)
         self.version = tensor._version
         self.writes = storage.writes
         latest = storage.latest
         self.record = latest if latest is not None and latest.version == self.version else None
         self.alias: torch.Tensor | None = None
         self.watch: VersionWatch | None = None
-        if span_of(self.layout).nbytes <= small_bytes:
+        if storage.weak.nbytes <= small_bytes or type(tensor) is torch.nn.Parameter:
             # Held until a recipe is asked for, and copied then.
             with shared_counters():
                 self.alias = tensor.detach()
@@ -71,11 +71,16 @@ class Read:
             with shared_counters():
                 self.watch = VersionWatch(tensor)
 
+    @property
+    def layout(self) -> Layout:
+        """How the tensor lay on its storage."""
+        return Layout(*self.fields)
+
 
 class Record:
     """One call of a listed operator, for one of its outputs."""
 
-    __slots__ = ("arguments", "function", "keywords", "layout", "random", "result", "rule",
+    __slots__ = ("arguments", "fields", "function", "keywords", "random", "result", "rule",
                  "version")  # fmt: skip
 
     def __init__(
@@ -94,9 +99,28 @@ class Record:
         self.keywords = keywords
         self.random = random
         self.result = result
-        self.layout = Layout.of(output)
+        self.fields = layout_fields(output)
         # The counter moves when the operator returns to autograd, which called it.
         self.version = output._version + rule.is_in_place
+
+    @property
+    def layout(self) -> Layout:
+        """How the output lies on its storage."""
+        return Layout(*self.fields)
+
+
+LayoutFields = tuple[torch.dtype, torch.device, torch.Size, tuple[int, ...], int]
+
+
+def layout_fields(tensor: torch.Tensor) -> LayoutFields:
+    """The fields of a `Layout`, which costs more to make than most records are worth."""
+    return (
+        tensor.dtype,
+        tensor.device,
+        tensor.size(),
+        tensor.stride(),
+        tensor.storage_offset(),  # type: ignore[return-value]
+    )
 
 
 def shared_counters() -> AbstractContextManager[None]:
@@ -116,10 +140,12 @@ def span_of(layout: Layout) -> ByteRange:
     return ByteRange(layout.offset * itemsize, (layout.offset + last + 1) * itemsize)
 
 
-def write_recipe(record: Record, has_bytes: Callable[[Operand], bool]) -> Recipe | None:
+def write_recipe(
+    record: Record, has_bytes: Callable[[Operand], bool], small_bytes: int
+) -> Recipe | None:
     """The recipe of a record; None if something that it reads cannot be had again."""
     for may_keep_origin in (False, True):
-        writer = _Writer(record, has_bytes, may_keep_origin=may_keep_origin)
+        writer = _Writer(record, has_bytes, small_bytes, may_keep_origin=may_keep_origin)
         try:
             writer.add(record)
         except _Unknown:
@@ -147,11 +173,17 @@ class _Writer:
     """Reads what a group has, copies what is small, and computes what is recorded."""
 
     def __init__(
-        self, record: Record, has_bytes: Callable[[Operand], bool], *, may_keep_origin: bool
+        self,
+        record: Record,
+        has_bytes: Callable[[Operand], bool],
+        small_bytes: int,
+        *,
+        may_keep_origin: bool,
     ) -> None:
         self._record = record
         self._may_keep_origin = may_keep_origin
         self._has_bytes = has_bytes
+        self._small_bytes = small_bytes
         self._nbytes = _nbytes(record.layout)
         self._inputs: list[Operand] = []
         self._held: list[torch.Tensor] = []
@@ -181,14 +213,14 @@ class _Writer:
         return _Source("step", len(self._steps) - 1)
 
     def _source(self, read: Read, reader: Record) -> _Source:
-        storage = read.storage
+        storage, layout = read.storage, read.layout
         is_unwritten = read.writes == storage.writes
-        key = (id(storage), read.version, read.writes, read.layout)
+        key = (id(storage), read.version, read.writes, layout)
         if key in self._known:
             return self._known[key]
-        span = span_of(read.layout)
+        span = span_of(layout)
         if is_unwritten:
-            operand = Operand(storage.weak, span, read.version, read.layout)
+            operand = Operand(storage.weak, span, read.version, layout)
             if self._has_bytes(operand):
                 return self._input(key, operand)
             if self._may_copy(read, span):
@@ -197,14 +229,14 @@ class _Writer:
         if self._may_keep_origin and is_unwritten and reader is self._record and watch is not None:
             is_alive = storage.weak.get() is not None
             if is_alive and watch.current() == watch.version:
-                operand = Operand(storage.weak, span, read.version, read.layout, False, watch)
+                operand = Operand(storage.weak, span, read.version, layout, False, watch)
                 return self._input(key, operand)
         if read.record is not None:
             made = id(read.record)
             if made not in self._known:
                 self._known[made] = self.add(read.record)
-            is_whole = read.layout == read.record.layout
-            return self._known[made] if is_whole else replace(self._known[made], layout=read.layout)
+            is_whole = read.fields == read.record.fields
+            return self._known[made] if is_whole else replace(self._known[made], layout=layout)
         raise _Unknown
 
     def _input(self, key: Any, operand: Operand) -> _Source:
@@ -214,6 +246,8 @@ class _Writer:
 
     def _may_copy(self, read: Read, span: ByteRange) -> bool:
         if read.alias is None or read.alias._version != read.version:
+            return False
+        if span.nbytes > self._small_bytes:
             return False
         return self._held_bytes + span.nbytes <= MAX_HELD_SHARE * self._nbytes
 
