@@ -53,7 +53,7 @@ class StepCounts:
             "bytes": {
                 "host": self.moved["host"],
                 "disk": self.moved["disk"],
-                "recompute": 0,
+                "recompute": self.moved["recompute"],
                 "kept": self.kept_bytes,
             },
             "kept_by_reason": {

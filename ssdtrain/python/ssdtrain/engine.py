@@ -9,7 +9,7 @@ whoever holds the lock empties.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +22,9 @@ from .faults import lost, resized
 from .group import Group, State
 from .guard import Guard
 from .loads import Lingering, Loads
-from .policy import NOTHING, Actions
+from .plan import Where
+from .policy import NOTHING, Actions, Placement
+from .recomputation import Recomputation
 from .saved import Claim, KeptTensor, MovedTensor
 from .selection import Selection
 from .steps import Steps
@@ -71,6 +73,7 @@ class Engine:
         self._loads = Loads(streams, self.books, checks=checks)
         self._lock = Guard()
         self._table = GroupTable()
+        self.recomputation = Recomputation(self._table, self._before_write)
         self._dropped: deque[Claim] = deque()
         self._lingering = Lingering()
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
@@ -87,6 +90,13 @@ class Engine:
             reason = "offloader of the parent process"
         else:
             reason = self.selection.reason_to_keep(tensor)
+        if reason is None and torch._C._len_torch_dispatch_stack() > 0:
+            # The engine's own operators are no model's.
+            with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call]
+                return self._save(tensor, reason)
+        return self._save(tensor, reason)
+
+    def _save(self, tensor: torch.Tensor, reason: str | None) -> KeptTensor | MovedTensor:
         with self._lock:
             self._drain()
             counts = self.books.run.counts
@@ -108,7 +118,7 @@ class Engine:
         # From here on an exception drops the handle, and with it the group.
         saved = MovedTensor(self, group, Layout.of(tensor), watch)
         if is_new:
-            self._send(group)
+            self._send(group, tensor)
         self.books.faults.flush()
         return saved
 
@@ -173,7 +183,7 @@ class Engine:
             group.checksum is not None and _is_changed(storage, group)
         )
 
-    def _send(self, group: Group) -> None:
+    def _send(self, group: Group, tensor: torch.Tensor) -> None:
         """Let a new group go where its step's policy wants it."""
         run = group.run
         is_placed = False
@@ -182,13 +192,37 @@ class Engine:
                 if group.state is not State.KEPT:  # Another save has absorbed it.
                     return
                 placement = self.steps.place(run, group, self._stores)
-                is_placed = self._stores.start(group, placement)
+                if run.wants_recipes or placement.where is Where.RECOMPUTE:
+                    placement = self._look_for_recipe(group, tensor, placement)
+                is_placed = group.state is State.DROPPED or self._stores.start(group, placement)
                 if is_placed:
                     tick = run.tick("save", group, self.books.residency.nbytes)
                     actions = run.policy.saved(tick, group, self._stores)
             if not is_placed:
                 self._stores.wait_for_room()
         self._carry_out(actions)
+
+    def _look_for_recipe(
+        self, group: Group, tensor: torch.Tensor, placement: Placement
+    ) -> Placement:
+        ingredients = self.recomputation.find(group, tensor)
+        measured = None
+        if ingredients is not None:
+            with self.books.waiting(True):
+                measured = self.recomputation.measure(group, ingredients)
+        if ingredients is None or measured is None or measured.is_exact is False:
+            if placement.where is Where.RECOMPUTE:
+                return Placement(Where.KEEP, "no recipe")
+            return placement
+        if group.run.profile is not None:
+            inputs = tuple(claim.group.index for claim in ingredients.claims())
+            name = ingredients.recipe.name
+            group.run.profile.recipe(group, name, measured.seconds, inputs)
+        if placement.where is Where.RECOMPUTE:
+            self.recomputation.take(group, ingredients)
+            if group.source.get() is None:
+                self.books.residency.remove(group)
+        return placement
 
     # ------------------------------------------------------------------ what a policy wants
 
@@ -212,9 +246,15 @@ class Engine:
 
     def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
         """A storage with a saved tensor's bytes, and the original position of its first byte."""
+        return self._fetch(saved.claim, saved.describe, is_tick=True)
+
+    def _fetch(
+        self, claim: Claim, describe: Callable[[], str], *, is_tick: bool
+    ) -> tuple[torch.UntypedStorage, int]:
+        transfer = None
         with self._lock:
             self._drain()
-            group = saved.claim.group.resolve()
+            group = claim.group.resolve()
             if group.state is State.RELEASED:
                 raise RuntimeError(
                     "ssdtrain: the offloader was closed before this backward pass; call close()"
@@ -222,24 +262,27 @@ class Engine:
                 )
             found = group.alive()
             self.books.count(group)
-            actions = self._tick_of_need(group)
-            if found is None:
+            actions = self._tick_of_need(group) if is_tick else NOTHING
+            if found is not None:
+                if found[0].nbytes() < group.span.stop - found[1]:
+                    raise resized(describe(), group, found[0].nbytes())
+                if found[1] == 0 and group.state is not State.LOADED:
+                    self.books.run.counts.forwarded_bytes += group.nbytes
+                if not is_tick and group.state is not State.LOADED:
+                    group.watch.check(describe())
+            elif group.ingredients is None:
                 if not group.in_memory_again():
                     self.books.residency.remove(group)
-                    self._loads.start(group, saved.describe())
-                storage = present(group.held)
-            elif found[0].nbytes() < group.span.stop - found[1]:
-                raise resized(saved.describe(), group, found[0].nbytes())
-            elif found[1] == 0 and group.state is not State.LOADED:
-                self.books.run.counts.forwarded_bytes += group.nbytes
+                    self._loads.start(group, describe())
+                found = present(group.held), group.loaded_start
             transfer = group.transfer
         self._carry_out(actions)
-        if found is None:
-            found = storage, group.loaded_start
         if transfer is not None:
-            self._arrive(group, transfer, saved)
+            self._arrive(group, transfer, describe)
+        if found is None or self._is_foreign(group, found[0]):
+            found = self._compute(group)
         with self._lock:
-            self._loads.consume(saved.claim, group)
+            self._loads.consume(claim, group)
         return found
 
     def _tick_of_need(self, group: Group) -> Actions:
@@ -253,15 +296,62 @@ class Engine:
         tick = run.tick("need", group, self.books.residency.nbytes)
         return run.policy.needed(tick, group, self._stores)
 
-    def _arrive(self, group: Group, transfer: Ticket, saved: MovedTensor) -> None:
+    def _is_foreign(self, group: Group, storage: torch.UntypedStorage) -> bool:
+        """Whether a group was computed again on another stream, which this one does not follow."""
+        return (
+            group.ingredients is not None
+            and group.state is State.LOADED
+            and storage is group.held
+            and group.load_stream != self._streams.current(group.device)
+        )
+
+    # ------------------------------------------------------------------ computing again
+
+    def _compute(self, group: Group) -> tuple[torch.UntypedStorage, int]:
+        output = self._run_recipe(group)
+        with self._lock:
+            if group.ingredients is not None and not group.in_memory_again():
+                self.books.residency.add(group)
+                self.recomputation.made(group, output, self._streams.current(group.device))
+        return output.untyped_storage(), 0
+
+    def _run_recipe(self, group: Group) -> torch.Tensor:
+        ingredients = present(group.ingredients)
+        recipe = ingredients.recipe
+        inputs = []
+
+        def describe() -> str:
+            return f"an input of {recipe.name}"
+
+        for operand, read in zip(recipe.inputs, ingredients.reads, strict=True):
+            if isinstance(read, Claim):
+                storage, start = self._fetch(read, describe, is_tick=False)
+            else:
+                storage, start = read, 0
+            inputs.append(operand.layout.on(storage, start))
+        return recipe.run(inputs)
+
+    def _before_write(self, groups: list[Group]) -> None:
+        """What these groups are computed from is about to change: compute them now."""
+        for group in groups:
+            if group.state is not State.DROPPED:
+                continue
+            output = self._run_recipe(group)
+            with self._lock:
+                if group.state is State.DROPPED:
+                    self._dropped.extend(self.recomputation.keep(group, output))
+                    self.books.residency.add(group)
+                    self.books.count_kept(group, "what it is computed from changed")
+
+    def _arrive(self, group: Group, transfer: Ticket, describe: Callable[[], str]) -> None:
         try:
             self._loads.arrive(group, transfer)
         except (Error, OSError) as error:
             with self._lock:
                 self._lingering.add(transfer, group.held)
                 self._loads.failed(group, transfer)
-            raise lost(error, saved.describe(), group) from error
-        self._loads.verify(group, saved)
+            raise lost(error, describe(), group) from error
+        self._loads.verify(group, describe)
         with self._lock:
             self._loads.arrived(group, transfer)
 
@@ -312,6 +402,7 @@ class Engine:
             group.stored.free()
         if group.transfer is not None:
             self._lingering.add(group.transfer, group.held)
+        self._dropped.extend(self.recomputation.release(group))
         group.state = State.RELEASED
         group.held = group.loaded = group.stored = group.transfer = group.checksum = None
         self._table.remove(group)

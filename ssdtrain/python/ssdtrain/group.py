@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from datapath_core.streams import Ticket
 
+    from .recomputation import Ingredients
     from .run import Run
     from .tiers import StoredCopy
 
@@ -31,6 +32,7 @@ class State(enum.Enum):
     STORED = "stored"  # on a tier; the original may be alive by other means
     LOADING = "loading"  # on a tier, and on the way back
     LOADED = "loaded"  # on a tier, and in memory again
+    DROPPED = "recompute"  # nowhere: a recipe computes them again
     RELEASED = "released"
 
 
@@ -53,6 +55,8 @@ class Group:
         memory may be used again.
     transfer : Ticket or None
         A load that has not been seen to end.
+    ingredients : Ingredients or None
+        What it is computed from, if it is dropped.
     load_stream : int or None
         The stream for which a loaded copy was allocated.
     run, index : Run, int
@@ -94,6 +98,7 @@ class Group:
         self.transfer: Ticket | None = None
         self.load_stream: int | None = None
         self.checksum: torch.Tensor | None = None
+        self.ingredients: Ingredients | None = None
         self.handles = 0
         self.awaited = 0
         self.load_count = 0
@@ -152,6 +157,8 @@ class Group:
         """The tier that the bytes are on, or why memory still holds them."""
         if self.state is State.STORING:
             return "still being stored"
+        if self.ingredients is not None:
+            return "alive elsewhere" if self.source.get() is not None else "recompute"
         if self.stored is not None:
             return "alive elsewhere" if self.source.get() is not None else self.stored.tier
         return "kept"

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from .books import Books
 from .checks import verify
 from .faults import lost
 from .group import Group, State
-from .saved import Claim, MovedTensor
+from .saved import Claim
 from .storage import ByteRange, WeakStorage, address_of, bytes_of
 from .stores import present
 from .streams import Streams
@@ -87,11 +88,11 @@ class Loads:
         if storage is not None and stream != group.load_stream:
             self._streams.use(bytes_of(storage, ByteRange(0, storage.nbytes())))
 
-    def verify(self, group: Group, saved: MovedTensor) -> None:
+    def verify(self, group: Group, describe: Callable[[], str]) -> None:
         """Outside the lock: compare what came back with what went."""
         storage = group.held
         if self._checks and storage is not None:
-            verify(group, storage, saved.describe())
+            verify(group, storage, describe())
 
     def arrived(self, group: Group, transfer: Ticket) -> None:
         """After :meth:`arrive`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from types import TracebackType
@@ -128,8 +129,11 @@ class Offloader:
         hooks = self._hooks()
         if not hooks:
             self._engine.begin_step()
-        context = torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get)
-        context.__enter__()
+        context = contextlib.ExitStack()
+        context.enter_context(torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get))
+        recorder = self._engine.recomputation.recorder()
+        if recorder is not None:
+            context.enter_context(recorder)
         hooks.append(context)
         return self
 
@@ -171,6 +175,7 @@ class Offloader:
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"attach() takes a torch.nn.Module, not {type(model).__name__}")
         engine = self._engine
+        engine.recomputation.is_on = engine.steps.steering is not None
 
         def before_forward(
             module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -296,6 +301,5 @@ def _steering(
         disk_bytes=sizes["ssd"],
         write_bytes=None if write_budget is None else parse_size("write_budget", write_budget),
         allow_host=sizes["host"] > 0,
-        allow_recompute=False,
     )
     return Steering(limits, lambda: Rates(), given)

@@ -220,6 +220,8 @@ class Profile:
 
     def recipe(self, group: Group, name: str, seconds: float, inputs: tuple[int, ...]) -> None:
         """A group can be computed again."""
+        if not (self._runs and self.detailed):
+            return
         facts = self._groups[group.index]
         facts.recipe, facts.recompute_seconds, facts.inputs = name, seconds, inputs
 

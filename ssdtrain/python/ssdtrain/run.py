@@ -50,6 +50,11 @@ class Run:
         self.needs = 0
         self.peak_bytes = 0
 
+    @property
+    def wants_recipes(self) -> bool:
+        """Whether its timeline is to say what could be computed again."""
+        return self.profile is not None and self.profile.detailed
+
     def add(self, group: Group) -> int:
         """Enter a group; its position."""
         self.groups.append(group)

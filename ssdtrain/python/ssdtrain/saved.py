@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .storage import Layout, VersionWatch
+from .storage import Layout, VersionWatch, changed_in_place
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -37,7 +37,7 @@ class KeptTensor:
         """The tensor; raises ``RuntimeError`` if it was changed in place since it was saved."""
         if self._alias._version != self._version:
             text = f"[{self._alias.dtype}, {tuple(self._alias.shape)}, {self._alias.device}]"
-            raise _changed_in_place(text, self._alias._version, self._version)
+            raise changed_in_place(text, self._alias._version, self._version)
         return self._alias
 
 
@@ -72,9 +72,14 @@ class MovedTensor:
         IoError
             If its bytes cannot be read back.
         """
-        current = self._watch.current()
-        if current != self._watch.version:
-            raise _changed_in_place(self.describe(), current, self._watch.version)
+        if self._watch.current() != self._watch.version:
+            self._watch.check(self.describe())
+        if torch._C._len_torch_dispatch_stack() > 0:
+            with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call]
+                return self._get()
+        return self._get()
+
+    def _get(self) -> torch.Tensor:
         storage, start = self._engine.fetch(self)
         return self._watch.attach(self._layout.on(storage, start))
 
@@ -89,12 +94,3 @@ class MovedTensor:
 
     def __del__(self) -> None:
         self._engine.drop(self.claim)
-
-
-def _changed_in_place(tensor: str, version: int, expected: int) -> RuntimeError:
-    return RuntimeError(
-        "one of the variables needed for gradient computation has been modified by an inplace"
-        f" operation: {tensor} is at version {version}; expected version {expected} instead"
-        " (saved under ssdtrain.Offloader; clone it before the change, or use the"
-        " out-of-place operation)"
-    )

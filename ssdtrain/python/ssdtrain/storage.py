@@ -23,6 +23,7 @@ __all__ = [
     "alignment_of",
     "byte_range",
     "bytes_of",
+    "changed_in_place",
 ]
 
 # Every element size divides it, so a range that starts at a multiple holds whole elements of every
@@ -73,6 +74,12 @@ class VersionWatch:
     def current(self) -> int:
         """The counter now."""
         return self._alias._version
+
+    def check(self, what: str) -> None:
+        """Raise ``RuntimeError`` if the tensor was changed in place since the watch began."""
+        current = self._alias._version
+        if current != self.version:
+            raise changed_in_place(what, current, self.version)
 
     def attach(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same bytes under the watched counter, so that later saves are watched as well."""
@@ -138,6 +145,16 @@ class Layout:
         with torch.no_grad():
             tensor = torch.empty(0, dtype=self.dtype, device=self.device)
             return tensor.set_(storage, offset, self.size, self.stride)
+
+
+def changed_in_place(what: str, version: int, expected: int) -> RuntimeError:
+    """The error to raise for a tensor that was changed after the save."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace"
+        f" operation: {what} is at version {version}; expected version {expected} instead"
+        " (saved under ssdtrain.Offloader; clone it before the change, or use the"
+        " out-of-place operation)"
+    )
 
 
 def alignment_of(device: torch.device) -> int:

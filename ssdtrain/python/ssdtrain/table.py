@@ -25,6 +25,10 @@ class GroupTable:
         """The groups of a storage, also those of older versions of it."""
         return self._by_storage.get(storage._cdata, ())
 
+    def with_key(self, key: int) -> Sequence[Group]:
+        """As :meth:`of`, by the storage's identity."""
+        return self._by_storage.get(key, ())
+
     def add(self, group: Group) -> None:
         """Enter a group as the newest."""
         self._by_storage.setdefault(group.source.key, []).append(group)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that are computed again: finds their recipes, measures these once, runs them.
+
+How a recipe comes about is :mod:`ssdtrain.recorder`'s to say. Used inside the engine's lock, but
+for what says that it is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .group import Group, State
+from .recipes import Measurement, Operand, Recipe
+from .recorder import Recorder
+from .saved import Claim
+from .storage import WeakStorage
+
+if TYPE_CHECKING:
+    from .table import GroupTable
+
+__all__ = ["Ingredients", "Recomputation"]
+
+
+class Ingredients:
+    """What a group needs to be computed again.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    reads : list of Claim or torch.UntypedStorage
+        For each input the part in the group that has its bytes, or the bytes themselves.
+    """
+
+    __slots__ = ("reads", "recipe")
+
+    def __init__(self, recipe: Recipe, reads: list[Claim | torch.UntypedStorage]) -> None:
+        self.recipe = recipe
+        self.reads = reads
+
+    def claims(self) -> Iterator[Claim]:
+        """Those parts, to be given back."""
+        return (read for read in self.reads if isinstance(read, Claim))
+
+
+class Recomputation:
+    """The recipes of an engine's groups.
+
+    Parameters
+    ----------
+    table : GroupTable
+    before_write : callable
+        ``before_write(groups)`` is called, not inside the lock, before bytes change that these
+        groups read.
+    """
+
+    def __init__(self, table: GroupTable, before_write: Callable[[list[Group]], None]) -> None:
+        self._table = table
+        self._before_write = before_write
+        self._measured: dict[Any, Measurement] = {}
+        self._readers: dict[int, set[Group]] = {}
+        self._local = threading.local()
+        self.is_on = False
+
+    # ------------------------------------------------------------------ not inside the lock
+
+    def recorder(self) -> Recorder | None:
+        """The recorder of this thread, to be entered with the forward pass."""
+        if not self.is_on:
+            return None
+        found: Recorder | None = getattr(self._local, "recorder", None)
+        if found is None:
+            found = self._local.recorder = Recorder(self._has_bytes, self._changes)
+        return found
+
+    def _changes(self, key: int) -> None:
+        readers = self._readers.get(key)
+        if readers:
+            self._before_write(list(readers))
+
+    # ------------------------------------------------------------------ recipes
+
+    def _has_bytes(self, operand: Operand) -> bool:
+        return self._source(operand) is not None
+
+    def _source(self, operand: Operand) -> Group | None:
+        for group in self._table.with_key(operand.key):
+            same = group.watch.version == operand.version == group.watch.current()
+            if (
+                same
+                and group.source.pointer == operand.source.pointer
+                and group.span.covers(operand.span)
+            ):
+                return group
+        return None
+
+    def find(self, group: Group, tensor: torch.Tensor) -> Ingredients | None:
+        """How to compute a new group again; None if nobody knows, or it would not be exact."""
+        recorder: Recorder | None = getattr(self._local, "recorder", None)
+        if recorder is None or group.held is None:
+            return None
+        recipe = recorder.recipe(tensor)
+        if recipe is None or recipe.nbytes != group.held.nbytes():
+            return None
+        reads: list[Claim | torch.UntypedStorage] = []
+        for operand in recipe.inputs:
+            source = self._source(operand)
+            if source is not None:
+                if source is group or source.run is not group.run:
+                    return None
+                reads.append(Claim(source))
+                continue
+            storage = operand.source.get()
+            if storage is None or 2 * storage.nbytes() > recipe.nbytes:
+                return None
+            reads.append(storage)
+        return Ingredients(recipe, reads)
+
+    def measure(self, group: Group, ingredients: Ingredients) -> Measurement | None:
+        """What a run of the recipe takes, and gives; None if its inputs are not at hand."""
+        recipe = ingredients.recipe
+        key = (
+            recipe.name,
+            recipe.layout,
+            tuple((o.layout.dtype, o.layout.size, o.layout.stride) for o in recipe.inputs),
+        )
+        found = self._measured.get(key)
+        if found is None:
+            inputs = self._at_hand(ingredients)
+            if inputs is None or group.held is None:
+                return None
+            found = self._measured[key] = recipe.measure(inputs, group.held)
+        return found
+
+    @staticmethod
+    def _at_hand(ingredients: Ingredients) -> list[torch.Tensor] | None:
+        inputs = []
+        for operand, read in zip(ingredients.recipe.inputs, ingredients.reads, strict=True):
+            if isinstance(read, Claim):
+                found = read.group.alive()
+                if found is None or read.group.state is State.LOADED:
+                    return None
+                storage, start = found
+            else:
+                storage, start = read, 0
+            inputs.append(operand.layout.on(storage, start))
+        return inputs
+
+    # ------------------------------------------------------------------ groups without bytes
+
+    def take(self, group: Group, ingredients: Ingredients) -> None:
+        """A group's bytes go, and its recipe stays."""
+        for claim in ingredients.claims():
+            claim.group.handles += 1
+            claim.group.awaited += 1
+        for operand in ingredients.recipe.inputs:
+            self._readers.setdefault(operand.key, set()).add(group)
+        group.ingredients = ingredients
+        group.state = State.DROPPED
+        group.held = None
+
+    def made(self, group: Group, output: torch.Tensor, stream: int | None) -> None:
+        """A group has been computed again."""
+        storage = output.untyped_storage()
+        group.held = storage
+        group.loaded = WeakStorage(storage)
+        group.loaded_start = 0
+        group.load_stream = stream
+        group.state = State.LOADED
+        group.load_count += 1
+        group.awaited = group.handles
+
+    def keep(self, group: Group, output: torch.Tensor) -> list[Claim]:
+        """A group has been computed again for good; the parts that it no longer needs."""
+        group.held = output.untyped_storage()
+        group.state = State.KEPT
+        return self.release(group)
+
+    def release(self, group: Group) -> list[Claim]:
+        """A group needs its recipe no more; the parts that it no longer needs."""
+        ingredients, group.ingredients = group.ingredients, None
+        if ingredients is None:
+            return []
+        for operand in ingredients.recipe.inputs:
+            readers = self._readers.get(operand.key)
+            if readers is not None:
+                readers.discard(group)
+                if not readers:
+                    del self._readers[operand.key]
+        return list(ingredients.claims())
