@@ -64,7 +64,6 @@ def _run(
 def test_compiled_model(backend: str, offloader: Any) -> None:
     report = assert_same(functools.partial(_run, backend, False, False), offloader)
     # The compiled graph's own tensors go, not only what the loss saves outside it.
-    print(report)
     assert report["bytes"]["disk"] > 10 * batch().nbytes
 
 
