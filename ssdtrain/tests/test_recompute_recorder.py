@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -28,6 +29,18 @@ aten = torch.ops.aten
 
 def everything(operand: Operand) -> bool:
     return True
+
+
+@contextlib.contextmanager
+def one_process() -> Iterator[None]:
+    if not torch.distributed.is_available():
+        pytest.skip("without torch.distributed")
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def only(tensor: torch.Tensor) -> Callable[[Operand], bool]:
@@ -122,14 +135,8 @@ def test_parameter_changed_in_place_between_uses(x: torch.Tensor) -> None:
 def test_collective_writes(recorder: Recorder, x: torch.Tensor) -> None:
     y = F.gelu(x)
 
-    if not torch.distributed.is_available():
-        pytest.skip("without torch.distributed")
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
+    with one_process():
         torch.distributed.all_reduce(y)
-    finally:
-        torch.distributed.destroy_process_group()
     assert recorder.recipe(y) is None
 
 
@@ -402,6 +409,25 @@ def test_beside_other_modes(x: torch.Tensor) -> None:
         return checkpoint(model, x, use_reentrant=False, context_fn=contexts).sum()  # type: ignore[no-any-return]
 
     assert_same_training(model, selective, DroppingHooks())
+
+
+def test_local_part_of_a_distributed_tensor(x: torch.Tensor) -> None:
+    with one_process():
+        from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+
+        mesh = init_device_mesh("cpu", (1,))
+        with Recorder(everything) as recorder:
+            y = F.gelu(DTensor.from_local(x, mesh, [Shard(0)]))
+            recipe = recipe_of(recorder, y._local_tensor)
+            assert same_bits(run(recipe, x), y.to_local())
+            y.add_(1)
+            assert recorder.recipe(y._local_tensor) is None
+
+
+def test_higher_order_operators(recorder: Recorder, x: torch.Tensor) -> None:
+    y = F.gelu(x)
+    found = torch.cond(torch.tensor(True), torch.sin, torch.cos, (y,))
+    assert same_bits(found, y.sin())
 
 
 def test_backward_inside_the_context_records_nothing(recorder: Recorder, x: torch.Tensor) -> None:

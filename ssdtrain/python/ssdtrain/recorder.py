@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    is_traceable_wrapper_subclass_type,
+)
 from torch.utils._pytree import tree_leaves
 
 from .operators import RULES, Rule, is_evaluation, written_arguments
@@ -99,11 +103,23 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """Run an operator, and remember it if it is on the list."""
         kwargs = kwargs or {}
+        if types:
+            return self._run_subclass(func, types, args, kwargs)
         rule = RULES.get(func)
-        if rule is None or types or not _is_forward():
+        if rule is None or not _is_forward():
             self._note_writes(func, args, kwargs)
             return func(*args, **kwargs)
         return self._run_recorded(rule, func, args, kwargs)
+
+    def _run_subclass(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Let a wrapper, such as a DTensor, unwrap itself: the mode sees what it does inside."""
+        if all(map(is_traceable_wrapper_subclass_type, types)):
+            return NotImplemented
+        if _written_by(func) and not all(issubclass(kind, FakeTensor) for kind in types):
+            self.forget_step()  # It may hold any memory.
+        return func(*args, **kwargs)
 
     def _run_recorded(
         self, rule: Rule, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -195,10 +211,7 @@ class Recorder(TorchDispatchMode):
         return known is not None and known.latest is not None
 
     def _note_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        written = _written.get(func)
-        if written is None:
-            is_operator = isinstance(func, torch._ops.OpOverload)
-            written = _written[func] = written_arguments(func) if is_operator else _EVERYTHING
+        written = _written_by(func)
         if not written or not self._storages or is_evaluation(func, args):
             return
         for tensor in _written_tensors(written, args, kwargs):
@@ -223,6 +236,14 @@ class Recorder(TorchDispatchMode):
 
 _EVERYTHING: tuple[int | str, ...] = ("*",)
 _written: dict[Any, tuple[int | str, ...]] = {}
+
+
+def _written_by(func: Any) -> tuple[int | str, ...]:
+    written = _written.get(func)
+    if written is None:
+        is_operator = isinstance(func, torch._ops.OpOverload)
+        written = _written[func] = written_arguments(func) if is_operator else _EVERYTHING
+    return written
 
 
 def _written_tensors(
