@@ -40,13 +40,20 @@ class SchedulerAheadTest : public SchedulerTest {
   [[nodiscard]] std::uint64_t bytes_read() const
   { return scheduler->lane_stats(DP_LANE_READ).bytes; }
 
-  template <class Condition>
-  static void wait_until(Condition condition)
+  /// For a transfer that `go` lets fail, while another stream waits for it deferred.
+  void expect_poison_after_the_stream(TransferRequest request, std::function<void()> const& go)
   {
-    for (int round = 0; round < 30'000 && !condition(); ++round) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
-    ASSERT_TRUE(condition());
+    auto const waiting = device->create_stream(0);
+    auto const ticket  = scheduler->transfer(std::move(request));
+    wait_stream_deferred(*ticket, *device, waiting);
+    go();
+    EXPECT_FALSE(ticket->wait(20'000'000));
+    EXPECT_EQ(memory.bytes(), Bytes(nbytes));
+    gate.open();
+    EXPECT_EQ(status(ticket), DP_ERR_IO);
+    EXPECT_EQ(memory.bytes(), Bytes(nbytes, std::byte{0xFF}));
+    device->synchronize(waiting);
+    device->destroy_stream(waiting);
   }
 
   ScratchDirectory scratch;
@@ -84,37 +91,18 @@ TEST_F(SchedulerAheadTest, AReadErrorEndsTheTransferWithoutTheStream)
 TEST_F(SchedulerAheadTest, TheDestinationIsNotPoisonedWhileTheStreamMayUseIt)
 {
   auto const start      = make_ref<Ticket>();
-  auto const waiting    = device->create_stream(0);
   auto request          = load(memory, "read:eio@after=1");
   request.after_tickets = {start};
-  auto const ticket     = scheduler->transfer(std::move(request));
-  wait_stream_deferred(*ticket, *device, waiting);
-  start->complete(0);
-  EXPECT_FALSE(ticket->wait(20'000'000));
-  EXPECT_EQ(memory.bytes(), Bytes(nbytes));
-  gate.open();
-  EXPECT_EQ(status(ticket), DP_ERR_IO);
-  EXPECT_EQ(memory.bytes(), Bytes(nbytes, std::byte{0xFF}));
-  device->synchronize(waiting);
-  device->destroy_stream(waiting);
+  expect_poison_after_the_stream(std::move(request), [&] { start->complete(0); });
 }
 
 TEST_F(SchedulerAheadTest, ATransferThatCannotStartPoisonsOnlyAfterItsStreamToo)
 {
   auto const failing    = make_ref<Ticket>();
-  auto const waiting    = device->create_stream(0);
   auto request          = load(memory);
   request.after_tickets = {failing};
-  auto const ticket     = scheduler->transfer(std::move(request));
-  wait_stream_deferred(*ticket, *device, waiting);
-  failing->fail(ErrorInfo{DP_ERR_IO, "made to fail", {}, -1, 0, 0});
-  EXPECT_FALSE(ticket->wait(20'000'000));
-  EXPECT_EQ(memory.bytes(), Bytes(nbytes));
-  gate.open();
-  EXPECT_EQ(status(ticket), DP_ERR_IO);
-  EXPECT_EQ(memory.bytes(), Bytes(nbytes, std::byte{0xFF}));
-  device->synchronize(waiting);
-  device->destroy_stream(waiting);
+  expect_poison_after_the_stream(
+    std::move(request), [&] { failing->fail(ErrorInfo{DP_ERR_IO, "made to fail", {}, -1, 0, 0}); });
 }
 
 TEST_F(SchedulerAheadTest, AnEmptyFileDoesNotEndTheTransferBeforeTheStream)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -234,6 +235,16 @@ class SchedulerTest : public ::testing::Test {
       return 0;
     }
     return ticket->bytes();
+  }
+
+  /// Fails the test where the condition does not come true.
+  template <class Condition>
+  static void wait_until(Condition condition)
+  {
+    for (int round = 0; round < 30'000 && !condition(); ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    ASSERT_TRUE(condition());
   }
 
   static dp_status status(Ref<Ticket> const& ticket)
