@@ -31,13 +31,27 @@ std::unique_ptr<Backend> make_by_name(std::string_view name, BackendOptions cons
        "the backend '" + std::string{name} + "' is none of auto, uring, threads, cufile");
 }
 
+/// Says first which backend it is that cannot serve: the reason may speak of a driver only.
+std::unique_ptr<Backend> make_named(std::string_view name, BackendOptions const& options)
+{
+  try {
+    return make_by_name(name, options);
+  } catch (Error const& error) {
+    auto info = error.info();
+    if (info.status == DP_ERR_UNSUPPORTED) {
+      info.message = "the backend '" + std::string{name} + "' cannot serve: " + info.message;
+    }
+    throw Error{std::move(info)};
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> choose_backend(std::string_view name,
                                         BackendOptions const& options,
                                         std::vector<std::string>& reasons)
 {
-  if (name != "auto") { return make_by_name(name, options); }
+  if (name != "auto") { return make_named(name, options); }
   // cuFile serves device memory only where it is asked for: host memory, which the library stages
   // through, goes faster through a ring.
   try {
