@@ -33,13 +33,15 @@ from ssdtrain.integrations import wrap_forward
 Tensors = dict[str, torch.Tensor]
 
 STEPS = 2
+# Enough to be profiled, planned and run under a plan.
+PLANNED_STEPS = 10
 
 
-def _train(model: nn.Module, rank: int, off: Any) -> Tensors:
+def _train(model: nn.Module, rank: int, off: Any, steps: int = STEPS) -> Tensors:
     """Each process has data of its own; the context stands around the forward pass."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         with off or nullcontext():
             loss = model(batch(10 * step + rank)).square().mean()
@@ -151,14 +153,16 @@ class MLP(nn.Module):
         return self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def _tensor_parallel(plan: dict[str, Any], off: Any) -> Tensors:
+def _tensor_parallel(plan: dict[str, Any], off: Any, steps: int = STEPS) -> Tensors:
     mesh = init_device_mesh("cpu", (2,))
     model = seeded(lambda: nn.Sequential(MLP(), MLP()))
     for layer in model:
         parallelize_module(layer, mesh, plan)
+    if off and steps > STEPS:
+        off.attach(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         with off or nullcontext():
             y = model(batch(step))
@@ -196,7 +200,9 @@ def sequence_parallel(rank: int, off: Any) -> Tensors:
 # ---------------------------------------------------------------------- pipeline parallel
 
 
-def _pipeline(kind: Any, rank: int, off: Any, how: str, stages: int = 1) -> Tensors:
+def _pipeline(
+    kind: Any, rank: int, off: Any, how: str, stages: int = 1, steps: int = STEPS
+) -> Tensors:
     """``stages`` a process, six micro-batches; the context around the schedule or each stage."""
     micro_batches = 6
     blocks = seeded(lambda: [Block(dropout=0.0) for _ in range(2 * stages)])
@@ -213,8 +219,11 @@ def _pipeline(kind: Any, rank: int, off: Any, how: str, stages: int = 1) -> Tens
     if off and how == "stages":
         for block in mine.values():
             wrap_forward(block, off)
+    if off and steps > STEPS:
+        for block in mine.values():
+            off.attach(block)
     found: Tensors = {}
-    for step in range(STEPS):
+    for step in range(steps):
         losses: list[torch.Tensor] = []
         with off if off and how == "schedule" else nullcontext():
             if rank == 0:
@@ -243,3 +252,33 @@ def one_forward_one_backward_by_stage(rank: int, off: Any) -> Tensors:
 
 def interleaved(rank: int, off: Any) -> Tensors:
     return _pipeline(ScheduleInterleaved1F1B, rank, off, "schedule", stages=2)
+
+
+# ---------------------------------------------------------------------- under the planner
+
+
+def ddp_planned(rank: int, off: Any) -> Tensors:
+    model = nn.parallel.DistributedDataParallel(seeded(Model))
+    if off:
+        off.attach(model)
+    return _train(model, rank, off, PLANNED_STEPS)
+
+
+def fsdp2_planned(rank: int, off: Any) -> Tensors:
+    model = _sharded()
+    if off:
+        off.attach(model)
+    return _train(model, rank, off, PLANNED_STEPS)
+
+
+def tensor_parallel_planned(rank: int, off: Any) -> Tensors:
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return _tensor_parallel(plan, off, PLANNED_STEPS)
+
+
+def one_forward_one_backward_planned(rank: int, off: Any) -> Tensors:
+    return _pipeline(Schedule1F1B, rank, off, "schedule", steps=PLANNED_STEPS)
+
+
+def one_forward_one_backward_by_stage_planned(rank: int, off: Any) -> Tensors:
+    return _pipeline(Schedule1F1B, rank, off, "stages", steps=PLANNED_STEPS)

@@ -3,7 +3,7 @@
 
 Usage: frameworks_worker.py RANK RENDEZVOUS OUT SPILL CASE... A case is a function of
 ``frameworks_cases_torch``, or ``NAME.function`` of ``frameworks_cases_NAME``; it takes the rank and
-an offloader or None, and returns named tensors.
+an offloader or None, and returns named tensors. One that ends in ``_planned`` gets the planner.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ import ssdtrain
 def _compare(case: str, rank: int, spill: str) -> dict[str, Any]:
     module, _, name = case.rpartition(".")
     run = getattr(importlib.import_module(f"frameworks_cases_{module or 'torch'}"), name)
-    off = ssdtrain.Offloader(spill, 0, "64MiB", min_bytes=1, plan="all", checks=True, backlog=0)
+    plan = "auto" if name.endswith("_planned") else "all"
+    off = ssdtrain.Offloader(spill, 0, "64MiB", min_bytes=1, plan=plan, checks=True, backlog=0)
     with closing(off):
         plain = run(rank, None)
         moved = run(rank, off)
