@@ -16,6 +16,7 @@ import torch
 
 from datapath_core import Error
 
+from .accounting import StepCounts
 from .books import MOVED, Books
 from .checks import checksum
 from .faults import lost, resized
@@ -92,7 +93,7 @@ class Engine:
             reason = self.selection.reason_to_keep(tensor)
         if reason is None and torch._C._len_torch_dispatch_stack() > 0:
             # The engine's own operators are no model's.
-            with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call]
+            with torch._C._DisableTorchDispatch():
                 return self._save(tensor, reason)
         return self._save(tensor, reason)
 
@@ -194,9 +195,9 @@ class Engine:
                 placement = self.steps.place(run, group, self._stores)
                 if run.wants_recipes or placement.where is Where.RECOMPUTE:
                     placement = self._look_for_recipe(group, tensor, placement)
-                is_placed = group.state is State.DROPPED or self._stores.start(group, placement)
+                is_placed = group.ingredients is not None or self._stores.start(group, placement)
                 if is_placed:
-                    tick = run.tick("save", group, self.books.residency.nbytes)
+                    tick = run.tick("save", group, self.books.residency.settle())
                     actions = run.policy.saved(tick, group, self._stores)
             if not is_placed:
                 self._stores.wait_for_room()
@@ -220,8 +221,7 @@ class Engine:
             group.run.profile.recipe(group, name, measured.seconds, inputs)
         if placement.where is Where.RECOMPUTE:
             self.recomputation.take(group, ingredients)
-            if group.source.get() is None:
-                self.books.residency.remove(group)
+            self.books.residency.given_back(group)
         return placement
 
     # ------------------------------------------------------------------ what a policy wants
@@ -293,7 +293,7 @@ class Engine:
         profile = run.profile
         if profile is not None and self.steps.is_alive_elsewhere(group):
             profile.is_alive_elsewhere(group)
-        tick = run.tick("need", group, self.books.residency.nbytes)
+        tick = run.tick("need", group, self.books.residency.settle())
         return run.policy.needed(tick, group, self._stores)
 
     def _is_foreign(self, group: Group, storage: torch.UntypedStorage) -> bool:
@@ -411,15 +411,17 @@ class Engine:
 
     # ------------------------------------------------------------------ steps and accounts
 
-    def begin_step(self) -> None:
-        """A new forward pass: counts start again."""
+    def begin_step(self) -> StepCounts | None:
+        """A new forward pass: counts start again. Those of the last one; None after a fork."""
         self.settle()
         if self._lock.is_forked:
-            return
+            return None
+        last = self.books.run.counts
         run = self.steps.next(self.books)
         with self._lock:
             self._excluded = {k: v for k, v in self._excluded.items() if v[0].get() is not None}
             self.steps.start(run, self.books)
+        return last
 
     def report(self) -> dict[str, object]:
         """Counts of the last step, with the groups that are still waiting for their backward."""

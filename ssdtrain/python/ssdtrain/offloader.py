@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from .arguments import PathLike, parse_fraction, parse_paths, parse_plan, parse_size
+from .accounting import StepCounts
+from .arguments import PathLike, parse_plan
+from .assembly import Wishes, assemble
 from .engine import Engine
-from .plan import Limits, Plan
-from .policy import StreamingPolicy
+from .plan import Plan
 from .saved import KeptTensor, MovedTensor
-from .selection import Selection
-from .steps import Steps
 from .streams import Streams
-from .tiers import DiskTier, HostTier, PinnedMemory, Tier
-from .timeline import Rates
-
-if TYPE_CHECKING:
-    from .steering import Steering
+from .wear import WearMeter
 
 __all__ = ["Offloader"]
 
@@ -53,23 +49,34 @@ class Offloader:
         Ceiling of disk space in bytes; ignored without ``spill``.
     min_bytes : int or str, default "1MiB"
         Smaller tensors stay.
-    plan : {"auto", "all"}
-        "all": everything that may go goes, and the forward pass waits when the drives fall behind.
-        "auto": what the drives cannot take in time stays.
+    plan : {"auto", "all"}, Plan or path of a .json file
+        "auto": some steps are measured, then a plan says what moves, what is computed again and
+        what stays. "all": everything that may go goes, and the forward pass waits when the drives
+        fall behind. A plan of :attr:`plan`, or one edited: it is followed from the first step on.
     checks : bool, default False
         Verify a checksum of every range that comes back; slow, to find faults.
     backlog : int or str, default "256MiB"
-        Bytes that may be on their way out at a time.
+        Bytes that may be on their way out at a time. Also the pinned memory through which GPU
+        tensors pass to disk: a part of ``host``, or beside it with ``host=0``.
     prefetch : int or str, default "256MiB"
         Bytes that may be loaded before backward asks for them.
 
+    max_memory : int or str, optional
+        Bytes that may be allocated on the device at a time: as fast as that allows.
+    max_slowdown : float, optional
+        Fraction of a step's time that may be added: as little memory as that allows. Without either
+        limit it is 0.02.
+    write_budget : float or str, optional
+        Bytes that may be written to disk a day: "20TiB/day", "1DWPD x 7.68TB".
+    drive_rating : float or str, optional
+        Endurance of the drives, for the report and a warning long before harm: "600TBW".
+
     Raises
     ------
-    ValueError
-        For an argument out of its domain.
-    UnsupportedError
-        For ``max_memory``, ``max_slowdown`` and ``write_budget``, which need the planner that this
-        release does not have yet.
+    ValueError, TypeError
+        For an argument out of its domain; limits with ``plan="all"``.
+    IoError, OutOfSpaceError
+        If a directory cannot be spilled to.
 
     Notes
     -----
@@ -90,37 +97,29 @@ class Offloader:
         prefetch: int | str = "256MiB",
         max_memory: int | str | None = None,
         max_slowdown: float | None = None,
-        write_budget: int | str | None = None,
+        write_budget: float | str | None = None,
+        drive_rating: float | str | None = None,
     ) -> None:
         if not isinstance(checks, bool):
             raise TypeError(f"checks must be True or False, not {checks!r}")
         given = parse_plan(plan)
-        sizes = {
-            "host": parse_size("host", host),
-            "ssd": parse_size("ssd", ssd) if spill is not None else 0,
-            "backlog": parse_size("backlog", backlog),
-            "prefetch": parse_size("prefetch", prefetch),
-        }
-        streams = Streams()
-        memory = _pinned_memory(sizes)
-        tiers: list[Tier] = []
-        if sizes["host"] > 0:
-            tiers.append(HostTier(memory, streams))
-        if spill is not None and sizes["ssd"] > 0:
-            tiers.append(DiskTier(parse_paths(spill), sizes["ssd"], memory, streams))
-        self._memory = memory
-        self._plan = "given" if given is not None else str(plan)
-        self._engine = Engine(
-            Selection(parse_size("min_bytes", min_bytes)),
-            tiers,
-            streams,
-            Steps(
-                lambda: StreamingPolicy(sizes["backlog"], sizes["prefetch"], plan == "all"),
-                _steering(given, plan, sizes, memory, max_memory, max_slowdown, write_budget),
-                streams,
-            ),
+        parts = assemble(
+            streams=Streams(),
+            spill=spill,
+            host=host,
+            ssd=ssd,
+            min_bytes=min_bytes,
+            backlog=backlog,
+            prefetch=prefetch,
             checks=checks,
+            streams_only=plan == "all",
+            wishes=Wishes(given, max_memory, max_slowdown, write_budget),
         )
+        self._engine = parts.engine
+        self._parts = parts
+        self._plan = "given" if given is not None else str(plan)
+        self._wear = None if parts.disk is None else WearMeter(drive_rating)
+        self._wear_from = (0, time.monotonic())
         self._entered = threading.local()
 
     # ------------------------------------------------------------------ around the forward pass
@@ -128,7 +127,9 @@ class Offloader:
     def __enter__(self) -> Offloader:
         hooks = self._hooks()
         if not hooks:
-            self._engine.begin_step()
+            last = self._engine.begin_step()
+            if last is not None:
+                self._count_wear(last)
         context = contextlib.ExitStack()
         context.enter_context(torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get))
         recorder = self._engine.recomputation.recorder()
@@ -216,7 +217,18 @@ class Offloader:
             "steering": self._engine.steps.describe(),
             "device_type": self._engine.selection.device_type,
             "tiers": {tier.name: tier.describe() for tier in self._engine.tiers},
+            "lanes": self._parts.streams.stats(),
+            "wear": None if self._wear is None else self._wear.report(),
         }
+
+    def _count_wear(self, last: StepCounts) -> None:
+        if self._wear is None or self._parts.disk is None:
+            return
+        written, now = self._parts.disk.bytes_written(), time.monotonic()
+        before, since = self._wear_from
+        self._wear_from = written, now
+        if last.saved_tensors:
+            self._wear.step(max(written - before, 0), now - since)
 
     @property
     def plan(self) -> Plan | None:
@@ -262,44 +274,3 @@ def _exclude(engine: Engine, value: object, reason: str) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _exclude(engine, item, reason)
-
-
-def _pinned_memory(sizes: dict[str, int]) -> PinnedMemory:
-    """One budget: with a host tier the way to disk is part of it, else it is the backlog."""
-    if sizes["host"] == 0:
-        return PinnedMemory(sizes["backlog"], sizes["backlog"])
-    staging = min(sizes["backlog"], sizes["host"] // 2) if sizes["ssd"] > 0 else 0
-    return PinnedMemory(sizes["host"], staging)
-
-
-def _steering(
-    given: Plan | None,
-    plan: object,
-    sizes: dict[str, int],
-    memory: PinnedMemory,
-    max_memory: int | str | None,
-    max_slowdown: float | None,
-    write_budget: int | str | None,
-) -> Steering | None:
-    if plan == "all":
-        for name, value in (
-            ("max_memory", max_memory),
-            ("max_slowdown", max_slowdown),
-            ("write_budget", write_budget),
-        ):
-            if value is not None:
-                raise ValueError(f"{name} steers the planner, and plan='all' does without one")
-        return None
-    try:
-        from .steering import Steering
-    except ImportError:
-        return None
-    limits = Limits(
-        max_memory=None if max_memory is None else parse_size("max_memory", max_memory),
-        max_slowdown=parse_fraction("max_slowdown", max_slowdown),
-        host_bytes=memory.budget,
-        disk_bytes=sizes["ssd"],
-        write_bytes=None if write_budget is None else parse_size("write_budget", write_budget),
-        allow_host=sizes["host"] > 0,
-    )
-    return Steering(limits, lambda: Rates(), given)

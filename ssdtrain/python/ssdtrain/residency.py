@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from .profile import Profile
 
 __all__ = ["Residency"]
+
+# Groups looked at per call.
+_SETTLE_WINDOW = 16
 
 
 class Residency:
@@ -19,20 +23,18 @@ class Residency:
     ----------
     nbytes : int
         Bytes of groups in memory: originals that a group or something else holds, loaded copies.
-    peak : int
-        The highest value since :meth:`begin_step`.
     profile : Profile or None
         Is told of every change.
     """
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self.peak = 0
+        # Given back, while something else still held the memory.
+        self._doubtful: deque[Group] = deque()
         self.profile: Profile | None = None
 
     def begin_step(self, profile: Profile | None) -> None:
         """A new step."""
-        self.peak = self.nbytes
         self.profile = profile
 
     def add(self, group: Group) -> None:
@@ -43,7 +45,6 @@ class Residency:
             self.profile.close_segment(self.nbytes)
         group.is_resident = True
         self.nbytes += group.nbytes
-        self.peak = max(self.peak, self.nbytes)
 
     def remove(self, group: Group) -> None:
         """A group's memory has been given back."""
@@ -53,3 +54,22 @@ class Residency:
             self.profile.close_segment(self.nbytes)
         group.is_resident = False
         self.nbytes -= group.nbytes
+
+    def given_back(self, group: Group) -> None:
+        """A group no longer holds the original; something else may."""
+        if group.source.get() is None:
+            self.remove(group)
+        elif group.is_resident:
+            self._doubtful.append(group)
+
+    def settle(self) -> int:
+        """Look whether what else held memory has let go; the bytes in memory."""
+        for _ in range(min(len(self._doubtful), _SETTLE_WINDOW)):
+            group = self._doubtful.popleft()
+            if not group.is_resident or group.held is not None:
+                continue
+            if group.source.get() is None:
+                self.remove(group)
+            else:
+                self._doubtful.append(group)
+        return self.nbytes

@@ -37,7 +37,7 @@ class Run:
         How many there have been: saves and needs of groups, each counted the first time.
     needs : int
     peak_bytes : int
-        Of the device, or of the groups where nobody counts the device's.
+        Of groups, between ticks.
     """
 
     def __init__(self, number: int, policy: Policy, profile: Profile | None = None) -> None:
@@ -69,6 +69,9 @@ class Run:
 
     def tick(self, kind: Literal["save", "need"], group: Group, resident: int) -> int:
         """Count a tick, at which so many bytes of groups are in memory; its number."""
+        # What is between ticks: a group that is saved comes and may go within its tick.
+        between = resident - group.nbytes if kind == "save" else resident
+        self.peak_bytes = max(self.peak_bytes, between)
         number = self.ticks
         self.ticks += 1
         self.needs += kind == "need"

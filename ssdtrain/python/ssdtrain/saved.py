@@ -75,7 +75,7 @@ class MovedTensor:
         if self._watch.current() != self._watch.version:
             self._watch.check(self.describe())
         if torch._C._len_torch_dispatch_stack() > 0:
-            with torch._C._DisableTorchDispatch():  # type: ignore[no-untyped-call]
+            with torch._C._DisableTorchDispatch():
                 return self._get()
         return self._get()
 

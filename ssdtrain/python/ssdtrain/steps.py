@@ -15,12 +15,12 @@ from .module_names import ModuleNames
 from .policy import KeepPolicy, Placement, PlannedPolicy, Policy, StreamingPolicy
 from .profile import CpuMeter, CudaMeter, Meter, Profile
 from .run import Run
+from .steering import Steering, StepOrder, StepResult
 
 if TYPE_CHECKING:
     from .books import Books
     from .plan import Plan
     from .policy import Outgoing
-    from .steering import Steering, StepOrder, StepResult
     from .streams import Streams
 
 __all__ = ["Steps"]
@@ -39,6 +39,11 @@ class Steps:
     steering : Steering or None
         Decides which plan a step runs under. None: every step streams.
     streams : Streams
+
+    Attributes
+    ----------
+    device : torch.device or None
+        That computes: the first group's.
     """
 
     def __init__(
@@ -50,7 +55,7 @@ class Steps:
         self._streaming = streaming
         self.steering = steering
         self._streams = streams
-        self._device: torch.device | None = None
+        self.device: torch.device | None = None
         self._meter: Meter | None = None
         self._orders: dict[Run, StepOrder] = {}
         self._ended: deque[Run] = deque()
@@ -92,8 +97,8 @@ class Steps:
     def _end(self, run: Run, books: Books) -> None:
         if run.profile is None or run not in self._orders:
             return
-        run.peak_bytes = self._peak(books)
         run.profile.end(books.residency.nbytes)
+        run.peak_bytes = self._peak(run, run.profile)
         if run.needs == 0:  # No step, or one whose backward is still to come.
             del self._orders[run]
         else:
@@ -113,8 +118,6 @@ class Steps:
 
     @staticmethod
     def _result(run: Run, profile: Profile, order: StepOrder) -> StepResult:
-        from .steering import StepResult
-
         planned = order.plan.groups if order.mode == "planned" and order.plan else None
         short = planned is not None and len(planned) != len(run.group_bytes)
         return StepResult(
@@ -128,21 +131,20 @@ class Steps:
 
     # ------------------------------------------------------------------ memory
 
-    def _peak(self, books: Books) -> int:
-        if self._device is None or self._device.type != "cuda":
-            return books.residency.peak
-        profile = books.run.profile
-        if profile is not None and profile.detailed:
+    def _peak(self, run: Run, profile: Profile) -> int:
+        if self.device is None or self.device.type != "cuda":
+            return run.peak_bytes
+        if profile.detailed:
             return profile.peak_bytes
-        return int(torch.cuda.max_memory_allocated(self._device))
+        return int(torch.cuda.max_memory_allocated(self.device))
 
     def _most_bytes(self) -> int | None:
         """What may be allocated on the device in all; None on the CPU."""
-        if self._device is None or self._device.type != "cuda":
+        if self.device is None or self.device.type != "cuda":
             return None
-        free, total = torch.cuda.mem_get_info(self._device)
-        reserved = torch.cuda.memory_reserved(self._device)
-        fraction = torch.cuda.get_per_process_memory_fraction(self._device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        reserved = torch.cuda.memory_reserved(self.device)
+        fraction = torch.cuda.get_per_process_memory_fraction(self.device)
         most = min(free + reserved, math.floor(total * fraction))
         return int(most * _FRAGMENTS)
 
@@ -150,8 +152,8 @@ class Steps:
 
     def saved(self, run: Run, group: Group, tensor: torch.Tensor) -> None:
         """A group is new, made for a tensor."""
-        if self._device is None:
-            self._device = group.device
+        if self.device is None:
+            self.device = group.device
         profile = run.profile
         if profile is None:
             return

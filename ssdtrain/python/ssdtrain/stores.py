@@ -180,8 +180,7 @@ class Stores:
         self._forget(group)
         group.state = State.STORED
         group.held = None
-        if group.source.get() is None:
-            self._books.residency.remove(group)
+        self._books.residency.given_back(group)
         self._trailing[group] = None
 
     def _settle_trailing(self, group: Group) -> None:

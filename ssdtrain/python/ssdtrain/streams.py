@@ -89,6 +89,19 @@ class Streams:
                     found = self._schedulers[index] = self._make(index)
         return found
 
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Bytes and rate of each lane that has moved any, all devices together."""
+        found: dict[str, dict[str, Any]] = {}
+        for scheduler in list(self._schedulers.values()):
+            for lane, stats in scheduler.stats().items():
+                sums = found.setdefault(lane, {"bytes": 0, "busy_seconds": 0.0})
+                sums["bytes"] += stats["bytes"]
+                sums["busy_seconds"] += stats["busy_seconds"]
+        for sums in found.values():
+            busy = sums["busy_seconds"]
+            sums["gb_per_second"] = sums["bytes"] / busy / 1e9 if busy else None
+        return found
+
     def _make(self, index: int) -> Scheduler:
         return Scheduler(f"cuda:{index}", credits=_CREDITS)
 

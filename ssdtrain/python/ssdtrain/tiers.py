@@ -295,6 +295,15 @@ class DiskTier:
         if self._writing:
             self._writing = [copy for copy in self._writing if not copy.is_written()]
 
+    @property
+    def volume(self) -> io.Volume | None:
+        """The volume; None once closed."""
+        return self._volume
+
+    def bytes_written(self) -> int:
+        """All bytes written to the drives so far."""
+        return 0 if self._volume is None else int(self._volume.stats()["bytes_written"])
+
     def oldest_write(self) -> Ticket | None:
         """As :meth:`Tier.oldest_write`."""
         return self._writing[0].write if self._writing else None

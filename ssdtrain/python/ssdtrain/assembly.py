@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts an engine together from an offloader's arguments; checks them, and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from datapath_core import Error
+
+from .arguments import PathLike, parse_fraction, parse_paths, parse_size
+from .engine import Engine
+from .optimise import optimise
+from .plan import Limits, Plan
+from .policy import StreamingPolicy
+from .rates import measure_rates
+from .selection import Selection
+from .steering import Steering
+from .steps import Steps
+from .streams import Streams
+from .tiers import DiskTier, HostTier, PinnedMemory, Tier
+from .timeline import Rates, Timeline
+from .wear import parse_write_budget, write_budget_per_step
+
+__all__ = ["Parts", "Wishes", "assemble"]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What steers the planner."""
+
+    plan: Plan | None
+    max_memory: int | str | None
+    max_slowdown: float | None
+    write_budget: float | str | None
+
+    def refuse(self) -> None:
+        """Raise ``ValueError`` for a wish that nobody would hear."""
+        for name in ("max_memory", "max_slowdown", "write_budget"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} steers the planner, and plan='all' does without one")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an offloader consists of."""
+
+    engine: Engine
+    streams: Streams
+    memory: PinnedMemory
+    disk: DiskTier | None
+
+    def rates(self) -> Rates:
+        """Measure the lanes; a drive that fails has none."""
+        device = self.engine.steps.device
+        if device is None:
+            return Rates()
+        scheduler = self.streams.scheduler(device) if device.type == "cuda" else None
+        volumes = [None] if self.disk is None else [self.disk.volume, None]
+        for volume in volumes:
+            try:
+                return measure_rates(
+                    device, scheduler=scheduler, pinned=self._pinned, volume=volume
+                )
+            except (Error, OSError) as error:
+                self.engine.books.faults.note(f"measuring the lanes: {error}")
+        return Rates()
+
+    def _pinned(self, nbytes: int) -> object:
+        return self.memory.allocate(nbytes, resident=False)
+
+
+def assemble(
+    *,
+    streams: Streams,
+    spill: PathLike | Sequence[PathLike] | None,
+    host: int | str,
+    ssd: int | str,
+    min_bytes: int | str,
+    backlog: int | str,
+    prefetch: int | str,
+    checks: bool,
+    streams_only: bool,
+    wishes: Wishes,
+) -> Parts:
+    """Make the parts of an offloader.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an argument out of its domain; it is named.
+    IoError, OutOfSpaceError
+        If a directory to spill to cannot be used.
+    """
+    host_bytes, backlog_bytes = parse_size("host", host), parse_size("backlog", backlog)
+    prefetch_bytes = parse_size("prefetch", prefetch)
+    disk_bytes = 0 if spill is None else parse_size("ssd", ssd)
+    selection = Selection(parse_size("min_bytes", min_bytes))
+    if streams_only:
+        wishes.refuse()
+    memory = _pinned_memory(host_bytes, backlog_bytes, has_disk=disk_bytes > 0)
+    limits = _limits(wishes, memory, host_bytes, disk_bytes)
+    tiers: list[Tier] = [HostTier(memory, streams)] if host_bytes > 0 else []
+    disk = None
+    if spill is not None and disk_bytes > 0:
+        disk = DiskTier(parse_paths(spill), disk_bytes, memory, streams)
+        tiers.append(disk)
+
+    def streaming() -> StreamingPolicy:
+        return StreamingPolicy(backlog_bytes, prefetch_bytes, streams_only)
+
+    def planner(timeline: Timeline, rates: Rates, given: Limits) -> Plan:
+        if wishes.write_budget is not None:
+            nbytes = write_budget_per_step(wishes.write_budget, timeline.seconds)
+            given = replace(given, write_bytes=nbytes)
+        return optimise(timeline, rates, given)
+
+    steering = None
+    if not streams_only:
+        steering = Steering(limits, lambda: parts.rates(), wishes.plan, planner)
+    steps = Steps(streaming, steering, streams)
+    engine = Engine(selection, tiers, streams, steps, checks=checks)
+    parts = Parts(engine, streams, memory, disk)
+    return parts
+
+
+def _pinned_memory(host: int, backlog: int, *, has_disk: bool) -> PinnedMemory:
+    """One budget: with a host tier the way to disk is part of it, else it is the backlog."""
+    if host == 0:
+        return PinnedMemory(backlog, backlog)
+    return PinnedMemory(host, min(backlog, host // 2) if has_disk else 0)
+
+
+def _limits(wishes: Wishes, memory: PinnedMemory, host: int, disk: int) -> Limits:
+    if wishes.write_budget is not None:
+        parse_write_budget(wishes.write_budget)
+    most = wishes.max_memory
+    return Limits(
+        max_memory=None if most is None else parse_size("max_memory", most),
+        max_slowdown=parse_fraction("max_slowdown", wishes.max_slowdown),
+        host_bytes=memory.budget,
+        disk_bytes=disk,
+        allow_host=host > 0,
+    )
