@@ -114,6 +114,32 @@ def tests(session: nox.Session) -> None:
 
 
 @shared_session
+def frameworks(session: nox.Session) -> None:
+    """Run ssdtrain's tests under training frameworks, in an environment of their own.
+
+    Downloads 40 MB of frameworks, beside the 0.2 GB of a CPU build of PyTorch where pip has none at
+    hand. On the CPU; what needs a GPU is run by ``gpu`` where the frameworks are installed.
+    """
+    tests = ROOT / "integration-tests" / "ssdtrain_frameworks"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    python = environment(session, ROOT / ".nox" / f"frameworks-{version}", "build", "test", "demo")
+    install_packages(session, python)
+    # DeepSpeed compiles nothing at install; what it then compiles when used, these tests leave out.
+    session.env["DS_BUILD_OPS"] = "0"
+    pip_install(
+        session, python, "--constraint", str(tests / "constraints.txt"), "--no-build-isolation",
+        "megatron-core", "peft", "transformers", "accelerate", "lightning", "deepspeed",
+    )  # fmt: skip
+    # A framework that cannot be imported would only be skipped.
+    names = "accelerate, deepspeed, lightning, megatron.core, peft, transformers"
+    session.run(python, "-W", "ignore", "-c", f"import {names}", external=True, silent=True)
+    session.run(
+        python, "-m", "pytest", "-c", "pyproject.toml", "--timeout=300", "-q",
+        *(session.posargs or [str(tests)]), external=True,
+    )  # fmt: skip
+
+
+@shared_session
 def lint(session: nox.Session) -> None:
     """Check style, types, stubs, versions and, with clang-tidy, the C++ sources."""
     python = work(session, "demo", "lint")

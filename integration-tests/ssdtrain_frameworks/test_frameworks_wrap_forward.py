@@ -129,7 +129,7 @@ def test_an_exception_leaves_the_offloader(error: type[BaseException], offloader
 
 def test_a_copy_runs_its_own_weights_and_offloads(offloader: Any) -> None:
     model = seeded(Model)
-    with wrap_forward(model, offloader):
+    with wrap_forward(model, offloader), wrap_forward(model, offloader):
         twin = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -146,7 +146,7 @@ class Tiny(torch.nn.Linear):
 def test_a_pickle_is_plain(offloader: Any) -> None:
     model = seeded(lambda: Tiny(32, 32))
     file = io.BytesIO()
-    with wrap_forward(model, offloader):
+    with wrap_forward(model, offloader), wrap_forward(model, offloader):
         torch.save(model, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=False)

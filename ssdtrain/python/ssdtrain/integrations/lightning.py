@@ -10,13 +10,13 @@ from ssdtrain.offloader import Offloader
 from .wrap_forward import WrapHandle, wrap_forward
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback  # type: ignore[import-not-found]
 except ImportError:
     try:
-        from pytorch_lightning import Callback
+        from pytorch_lightning import Callback  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError(
-            "ssdtrain.integrations.lightning needs Lightning: pip install 'ssdtrain[lightning]'"
+            f"{__name__} needs Lightning: pip install 'ssdtrain[lightning]'"
         ) from error
 
 __all__ = ["OffloadCallback"]

@@ -13,7 +13,7 @@ try:
     from transformers import TrainerCallback
 except ImportError as error:
     raise ImportError(
-        "ssdtrain.integrations.transformers needs Transformers: pip install 'ssdtrain[transformers]'"
+        f"{__name__} needs Transformers: pip install 'ssdtrain[transformers]'"
     ) from error
 
 __all__ = ["OffloadCallback"]

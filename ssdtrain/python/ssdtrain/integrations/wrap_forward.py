@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
-from types import MethodType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def wrap_forward(
     if not callable(call):
         raise AttributeError(f"{type(module).__name__} has no method {method}() to wrap")
     # A compiler must see the call below, but not the offloader, which is no part of the graph.
-    torch.compiler.disable(OffloadedCall.__call__, recursive=False)
+    torch.compiler.disable(OffloadedCall.__call__, recursive=False)  # type: ignore[no-untyped-call]
     wrapper = OffloadedCall(module, method, call, offloader)
     handle = WrapHandle(wrapper, module.__dict__.get(method))
     # Not setattr: containers such as Fabric's pass that on to the module that they hold.
@@ -94,17 +95,11 @@ class OffloadedCall:
         module = memo.get(id(self.module))
         if module is None:  # Copied without its module: the same method of the same module.
             return self
-        return OffloadedCall(module, self.method, self._call_of(module), self.offloader)
+        call = copy.deepcopy(self.call, memo)
+        return OffloadedCall(module, self.method, call, self.offloader)
 
     def __reduce__(self) -> Any:
-        if _is_method_of(self.call, self.module):
-            return _method, (self.call.__func__, self.module)
         return _itself, (self.call,)
-
-    def _call_of(self, module: torch.nn.Module) -> Callable[..., Any]:
-        if _is_method_of(self.call, self.module):
-            return MethodType(self.call.__func__, module)
-        return self.call
 
 
 class WrapHandle:
@@ -137,14 +132,6 @@ class WrapHandle:
         traceback: TracebackType | None,
     ) -> None:
         self.remove()
-
-
-def _is_method_of(call: Any, module: torch.nn.Module) -> bool:
-    return isinstance(call, MethodType) and call.__self__ is module
-
-
-def _method(function: Callable[..., Any], module: torch.nn.Module) -> MethodType:
-    return MethodType(function, module)  # The type itself cannot be pickled.
 
 
 def _itself(call: Any) -> Any:
