@@ -188,5 +188,9 @@ def test_a_plan_for_another_step_is_refused() -> None:
 
 def test_the_steps_of_gpt_blocks_have_the_peaks_that_were_measured() -> None:
     # On an H200: 21.77 GiB over what is resident, and 18.52.
-    assert keep_everything(gpt(12288, 3, 0.8248)).peak_bytes == pytest.approx(21.77 * 2**30, rel=0.01)
-    assert keep_everything(gpt(8192, 4, 0.5091)).peak_bytes == pytest.approx(18.52 * 2**30, rel=0.01)
+    assert keep_everything(gpt(12288, 3, 0.8248)).peak_bytes == pytest.approx(
+        21.77 * 2**30, rel=0.01
+    )
+    assert keep_everything(gpt(8192, 4, 0.5091)).peak_bytes == pytest.approx(
+        18.52 * 2**30, rel=0.01
+    )

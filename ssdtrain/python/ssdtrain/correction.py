@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .plan import Prediction
+from .plan import Plan
+from .simulate import simulate
 from .timeline import Rates, Timeline
 
 if TYPE_CHECKING:
@@ -16,27 +17,30 @@ if TYPE_CHECKING:
 
 __all__ = ["corrected"]
 
-# One correction changes rates by no more than this factor: waits have other causes, too.
-_MOST = 2.0
+# One correction takes lanes to be this much faster or slower at most.
+_MOST = 4.0
+_HALVINGS = 12
+# Waits that differ by less than this fraction of the step say nothing about the lanes.
+_LEAST_WAIT = 0.005
 
 
 def corrected(
-    timeline: Timeline, rates: Rates, prediction: Prediction, results: Sequence[StepResult]
+    timeline: Timeline, rates: Rates, plan: Plan, results: Sequence[StepResult]
 ) -> tuple[Timeline, Rates]:
     """Return a timeline and rates for the next plan.
 
-    Times of computation are scaled to those measured. Where waits took longer than predicted, the
-    lanes are taken to be slower. What the peak exceeded the prediction by is added to what others
-    allocate.
+    Times of computation are scaled to those measured, lanes are taken to be so much slower or
+    faster that computation waits as long as it did, and what the peak then still exceeds the
+    prediction by is added to what others allocate.
 
     Parameters
     ----------
     timeline : Timeline
         That the plan was made from.
     rates : Rates
-    prediction : Prediction
+    plan : Plan
     results : sequence of StepResult
-        Of steps under the plan; medians count. If the last has a timeline, its times are taken.
+        Of steps under the plan; medians count. If the last has a timeline, that is taken.
 
     Returns
     -------
@@ -45,29 +49,47 @@ def corrected(
     """
     seconds = statistics.median(result.seconds for result in results)
     waits = statistics.median(result.wait_seconds for result in results)
-    peak = statistics.median(result.peak_bytes for result in results)
+    peak = int(statistics.median(result.peak_bytes for result in results))
     fresh = results[-1].timeline
-    if fresh is not None and len(fresh.ticks) == len(timeline.ticks):
+    if fresh is not None and fresh.signature == timeline.signature:
         timeline = fresh
     else:
-        computed = prediction.seconds - prediction.wait_seconds
+        played = simulate(timeline, rates, plan).prediction
+        computed = played.seconds - played.wait_seconds
         if computed > 0 and seconds > waits:
             timeline = _scaled(timeline, (seconds - waits) / computed)
+    rates = _with_waits(timeline, rates, plan, waits)
     if peak > 0:
-        timeline = _shifted(timeline, int(peak) - prediction.peak_bytes)
-    extra = waits - prediction.wait_seconds
-    if extra > 0.01 * prediction.seconds:
-        # Copies had the whole step and took that much longer.
-        slower = min(1 + extra / prediction.seconds, _MOST)
-        rates = dataclasses.replace(
-            rates,
-            **{
-                field.name: getattr(rates, field.name) / slower
-                for field in dataclasses.fields(rates)
-                if field.name != "overhead"
-            },
-        )
+        played = simulate(timeline, rates, plan).prediction
+        timeline = _shifted(timeline, peak - played.peak_bytes)
     return timeline, rates
+
+
+def _with_waits(timeline: Timeline, rates: Rates, plan: Plan, waits: float) -> Rates:
+    """Return rates with which computation waits as long as was measured."""
+
+    def predicted(slower: float) -> float:
+        return simulate(timeline, _slower(rates, slower), plan).prediction.wait_seconds
+
+    if abs(predicted(1.0) - waits) < _LEAST_WAIT * timeline.seconds:
+        return rates
+    low, high = 1 / _MOST, _MOST
+    for _ in range(_HALVINGS):
+        middle = (low * high) ** 0.5
+        if predicted(middle) < waits:
+            low = middle
+        else:
+            high = middle
+    return _slower(rates, high)
+
+
+def _slower(rates: Rates, factor: float) -> Rates:
+    changed = {
+        field.name: getattr(rates, field.name) / factor
+        for field in dataclasses.fields(rates)
+        if field.name != "overhead"
+    }
+    return dataclasses.replace(rates, **changed)
 
 
 def _scaled(timeline: Timeline, factor: float) -> Timeline:

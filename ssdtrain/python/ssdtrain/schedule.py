@@ -236,6 +236,8 @@ class _Run:
             memory[0] = s.others[0]
         now = shift = 0.0
         pending = 0
+        # Due to be read, but not yet gone.
+        unread: list[int] = []
         # Due to come back, in the order of their needs.
         overdue: dict[int, None] = {}
         for k in range(ticks):
@@ -276,8 +278,12 @@ class _Run:
                 if where[index] is not Where.KEEP:
                     now = max(now, self.out_end[index])
                 self._drop(k, index, present)
-            for index in reads_at.get(k, ()):
-                self._read(index, now, k)
+            unread += reads_at.get(k, ())
+            if unread:
+                for index in unread:
+                    if not present[index]:
+                        self._read(index, now, k)
+                unread = [index for index in unread if present[index]]
             while pending < len(order) and latest[pending] <= k:
                 # It stays in memory if it has not left yet, unless room is needed.
                 overdue[order[pending]] = None

@@ -183,11 +183,10 @@ class _Player:
         between = np.zeros(count + 1, np.int64)
         after = np.zeros(count, np.int64)
         seconds = np.zeros(count)
-        before = 0.0
+        late = 0.0
         for k, tick in enumerate(timeline.ticks):
             self.tick = k
-            self.now += tick.seconds - before
-            before = tick.seconds
+            self.now = tick.seconds + late
             between[k] = others[k] + self.resident
             if k:
                 for index in self.frees_after[k - 1]:
@@ -204,9 +203,9 @@ class _Player:
                 self._need(index)
             after[k] = tick.others + self.resident
             seconds[k] = self.now
+            late = self.now - tick.seconds
         between[count] = others[count] + self.resident
-        end = self.now + timeline.seconds - before
-        return self._result(end, seconds, between, after)
+        return self._result(timeline.seconds + late, seconds, between, after)
 
     def _save(self, index: int) -> None:
         group, plan = self.timeline.groups[index], self.plans[index]

@@ -273,7 +273,7 @@ class Steering:
         assert shape.timeline is not None
         rates = self._known_rates()
         results = list(shape.measured)
-        timeline, self._rates = corrected(shape.timeline, rates, prediction, results)
+        timeline, self._rates = corrected(shape.timeline, rates, shape.plan, results)
         shape.timeline = timeline
         self._make_plan(shape)
 
