@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches operators in the forward pass, to write recipes for what the graph saves."""
+"""Watches operators in the forward pass, to write recipes for what the graph saves.
+
+A dispatch mode adds 3 us to each operator and 10 to 25 us to a listed one, of a host that runs
+ahead of the GPU by milliseconds (``benchmarks/bench_recorder.py``). Reading the private attributes
+``grad_fn._raw_saved_*`` at the save instead would cost 0.2 us a tensor and nothing else, but casts
+and sums save no input there, dropout no random state, and nothing shows writes through ``.data``.
+"""
 
 from __future__ import annotations
 
