@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from plan_steps import gpt, random_step
+
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import GroupPlan, Limits, Plan, Where
 from ssdtrain.timeline import Rates, Timeline, signature_of

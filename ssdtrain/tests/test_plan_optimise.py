@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from plan_steps import LINK, gpt, random_step
+
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import GroupPlan, Limits, Plan, Where
 from ssdtrain.schedule import Margins, Scheduler
@@ -312,7 +312,7 @@ def test_groups_that_backward_never_asks_for_leave_for_good() -> None:
 
 
 def test_limits_below_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_slowdown is -0.1"):
+    with pytest.raises(ValueError, match=r"max_slowdown is -0\.1"):
         optimise(gpt(2048, 1, 0.1), LINK, Limits(max_slowdown=-0.1))
     with pytest.raises(ValueError, match="host_bytes is -1"):
         optimise(gpt(2048, 1, 0.1), LINK, Limits(host_bytes=-1))

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-
 from plan_steps import Builder, gpt
+
 from ssdtrain.plan import GroupPlan, Plan, Where
 from ssdtrain.simulate import Simulation, keep_everything, simulate
 from ssdtrain.timeline import Rates, Timeline

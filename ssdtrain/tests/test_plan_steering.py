@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-
 from plan_steps import LINK, gpt
+
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import Limits, Plan
 from ssdtrain.simulate import keep_everything, simulate

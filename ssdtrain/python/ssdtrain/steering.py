@@ -296,12 +296,12 @@ class Steering:
         Returns
         -------
         dict
-            ``mode``, ``reason`` (of the last order); ``plan`` (bytes per place, groups moved) or
-            None; ``prediction`` and ``measured`` (medians of the last steps: ``seconds``,
-            ``peak_bytes``, ``wait_seconds``), each a dict or None; ``error`` (fractions by which the
-            measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans`` (how
-            many are kept), ``replans`` (how many were made because of drift), ``last_replan`` (why,
-            or None); ``notes`` (list of str).
+            ``mode`` and ``reason`` of the last order; ``plan`` (bytes per place, numbers of groups)
+            or None; ``prediction`` and ``measured`` (medians of the last steps), each a dict of
+            ``seconds``, ``peak_bytes``, ``wait_seconds`` or None; ``error`` (fractions by which
+            the measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans``
+            (how many are kept), ``replans`` (how many were made because of drift),
+            ``last_replan`` (why, or None); ``notes`` (list of str).
         """
         plan, results, notes = self._current()
         prediction = None if plan is None else plan.prediction
