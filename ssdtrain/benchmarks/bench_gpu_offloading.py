@@ -107,11 +107,35 @@ def row(
 
 def prediction(ours: Measured) -> str:
     """What the planner expected, for the note."""
-    planner: Any = ours.report.get("planner") or {}
-    expected = planner.get("prediction")
-    if not expected:
+    errors = prediction_errors(ours)
+    if errors is None:
         return ""
-    return f"; predicted {expected['seconds'] * 1e3:.1f} ms"
+    return f"; predicted {errors[0]:+.1%} in time, {errors[1]:+.1%} in peak"
+
+
+def prediction_errors(ours: Measured) -> tuple[float, float] | None:
+    """By which fractions the measured step time and peak exceed the plan's."""
+    steering: Any = ours.report.get("steering") or {}
+    expected = steering.get("prediction")
+    if not expected:
+        return None
+    peak = ours.peak + ours.resident
+    return ours.ms / 1e3 / expected["seconds"] - 1, peak / expected["peak_bytes"] - 1
+
+
+def predictions(work: str, planned: list[Measured]) -> Row:
+    """The worst prediction of a model's plans."""
+    errors = [found for ours in planned if (found := prediction_errors(ours)) is not None]
+    time = max((abs(error[0]) for error in errors), default=1.0)
+    peak = max((abs(error[1]) for error in errors), default=1.0)
+    return Row(
+        work=f"{work}: worst prediction of {len(errors)} plans, step time",
+        ours=100 * time,
+        unit="%",
+        target="step time within 3 %, peak within 5 %",
+        met=time <= 0.03 and peak <= 0.05,
+        note=f"peak: {peak:.1%}",
+    )
 
 
 def at_equal_batch(work: Workload, targets: list[Target], extra: dict[str, Any]) -> list[Row]:
@@ -134,6 +158,7 @@ def at_equal_batch(work: Workload, targets: list[Target], extra: dict[str, Any])
     ours = work.run(offloader(name, work.model, host=HOST, max_memory=recompute.peak + resident))
     planned.append(ours)
     rows.append(row(work.name, ours, keep))
+    rows.append(predictions(work.name, planned))
     slow = found["save_on_cpu"]
     rows.append(
         Row(

@@ -39,11 +39,12 @@ class Strategy:
 
 @dataclass
 class Measured:
-    """Milliseconds a step (median), bytes of the peak over what is resident between steps."""
+    """Milliseconds a step (median), bytes of the peak over those resident between steps."""
 
     name: str
     ms: float
     peak: int
+    resident: int
     loss: float
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +89,7 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
         report = strategy.report()
     finally:
         strategy.close()
-    return Measured(strategy.name, statistics.median(times), peak, value, report)
+    return Measured(strategy.name, statistics.median(times), peak, resident, value, report)
 
 
 def offloader(name: str, model: nn.Module, *, settle: int = 8, **arguments: Any) -> Strategy:
