@@ -9,6 +9,7 @@ and sums save no input there, dropout no random state, and nothing shows writes 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +34,10 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 class Recorder(TorchDispatchMode):
     """The mode that is active inside ``with off:``; one per thread.
+
+    It sees every operator that the dispatcher sees, also within DTensors, and lets compiled
+    functions be compiled. It does not see kernels that are launched on raw pointers: what they
+    write to a recorded tensor makes its recipe wrong, which :meth:`Recipe.measure` shows.
 
     Parameters
     ----------
@@ -61,6 +66,7 @@ class Recorder(TorchDispatchMode):
         self._small_bytes = small_bytes
         self._storages: dict[int, SeenStorage] = {}
         self._depth = 0
+        self._thread = 0
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -68,6 +74,11 @@ class Recorder(TorchDispatchMode):
         return True
 
     def __enter__(self) -> Recorder:
+        if self._depth > 0 and self._thread != threading.get_ident():
+            raise RuntimeError(
+                "ssdtrain: a Recorder is active on another thread; make one for each"
+            )
+        self._thread = threading.get_ident()
         if self._depth == 0:
             super().__enter__()  # type: ignore[no-untyped-call]
         self._depth += 1
@@ -92,6 +103,11 @@ class Recorder(TorchDispatchMode):
         ----------
         tensor : torch.Tensor
             That autograd saves: a recorded output, or a view of one.
+
+        Notes
+        -----
+        May be asked again later in the same context: what a recipe reads is often saved by the
+        next operator only.
         """
         storage = tensor.untyped_storage()
         known = self._storages.get(storage._cdata)
