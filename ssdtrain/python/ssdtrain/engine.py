@@ -32,6 +32,7 @@ from .steps import Steps
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, byte_range, bytes_of
 from .stores import Stores, end_of, present
 from .streams import Streams
+from .subclasses import WrappedTensor, is_wrapper
 from .table import GroupTable
 from .tiers import Tier
 
@@ -83,8 +84,17 @@ class Engine:
 
     # ------------------------------------------------------------------ saving
 
-    def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor:
+    def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
         """Take over a tensor that autograd saves."""
+        if (
+            type(tensor) is not torch.Tensor
+            and is_wrapper(tensor)
+            and self.selection.reason_of_surroundings(tensor) is None
+        ):
+            try:
+                return WrappedTensor(tensor, self.save)
+            except AttributeError:
+                pass  # Its parts cannot be told apart: it stays.
         if self._closing:
             reason: str | None = "offloader closed"
         elif self._lock.is_forked:

@@ -17,8 +17,8 @@ from .arguments import PathLike, parse_plan
 from .assembly import Wishes, assemble
 from .engine import Engine
 from .plan import Plan
-from .saved import KeptTensor, MovedTensor
 from .streams import Streams
+from .subclasses import Saved, parts_of
 from .wear import WearMeter
 
 __all__ = ["Offloader"]
@@ -257,17 +257,20 @@ class _Handles:
             self._handles.pop().remove()
 
 
-def _get(saved: KeptTensor | MovedTensor) -> torch.Tensor:
+def _get(saved: Saved) -> torch.Tensor:
     return saved.get()
 
 
 def _exclude(engine: Engine, value: object, reason: str) -> None:
-    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        try:
-            storage = value.untyped_storage()
-        except (RuntimeError, NotImplementedError):
-            return  # A subclass without a storage of its own: it stays anyway.
-        engine.exclude(storage, reason)
+    if isinstance(value, torch.Tensor):
+        for part in parts_of(value):
+            if part.layout is not torch.strided:
+                continue
+            try:
+                storage = part.untyped_storage()
+            except (RuntimeError, NotImplementedError):
+                continue  # A subclass without a storage of its own: it stays anyway.
+            engine.exclude(storage, reason)
     elif isinstance(value, dict):
         for item in value.values():
             _exclude(engine, item, reason)

@@ -53,10 +53,9 @@ class Selection:
             if isinstance(tensor, torch.nn.Parameter):
                 return "parameter"
             return f"subclass {type(tensor).__name__}"
-        if is_functorch_wrapped_tensor(tensor):
-            return "inside a functorch transform"
-        if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
-            return f"inside {mode}"
+        reason = self.reason_of_surroundings(tensor)
+        if reason is not None:
+            return reason
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return f"layout {tensor.layout}"
         if tensor.is_nested or tensor._is_zerotensor():
@@ -71,6 +70,15 @@ class Selection:
         if (tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()) % ALIGNMENT:
             return "storage not aligned"  # No copy could be laid out alike.
         return self._reason_of_device(tensor.device.type)
+
+    @staticmethod
+    def reason_of_surroundings(tensor: torch.Tensor) -> str | None:
+        """None if a tensor may be looked into here, else the reason for the report."""
+        if is_functorch_wrapped_tensor(tensor):
+            return "inside a functorch transform"
+        if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
+            return f"inside {mode}"
+        return None
 
     def _reason_of_device(self, device_type: str) -> str | None:
         if device_type not in ("cuda", "cpu"):
