@@ -132,6 +132,15 @@ def test_parameter_changed_in_place_between_uses(x: torch.Tensor) -> None:
     assert same_bits(run(two, x), second)
 
 
+def test_parameter_whose_memory_was_given_back(x: torch.Tensor) -> None:
+    weight = torch.nn.Parameter(torch.randn(32))
+    with Recorder(only(x)) as recorder:
+        y = x * weight
+        weight.untyped_storage().resize_(0)
+        assert recorder.recipe(y) is None
+    assert weight.untyped_storage().nbytes() == 0
+
+
 def test_collective_writes(recorder: Recorder, x: torch.Tensor) -> None:
     y = F.gelu(x)
 

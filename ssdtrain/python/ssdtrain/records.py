@@ -249,6 +249,8 @@ class _Writer:
             return False
         if span.nbytes > self._small_bytes:
             return False
+        if not read.storage.weak.is_same_memory(read.alias.untyped_storage()):  # resharded
+            return False
         return self._held_bytes + span.nbytes <= MAX_HELD_SHARE * self._nbytes
 
     def _copy(self, key: Any, read: Read, span: ByteRange) -> _Source:
