@@ -241,6 +241,20 @@ def test_the_disk_takes_what_the_host_has_no_room_for() -> None:
     assert found["both"].peak_bytes < found["budget"].peak_bytes < found["host"].peak_bytes
 
 
+def test_pinned_memory_for_the_way_to_disk_is_no_place_to_stay() -> None:
+    timeline = gpt(8192, 4, 0.5091)
+    rates = dataclasses.replace(LINK, write=10e9, read=10e9)
+    limits = Limits(
+        max_slowdown=0.02, host_bytes=8 * GIB, disk_bytes=64 * GIB, allow_recompute=False
+    )
+    stays = {}
+    for staging in (0, 6 * GIB):
+        plan = optimise(timeline, rates, dataclasses.replace(limits, staging_bytes=staging))
+        stays[staging] = sum(g.nbytes for g in plan.groups if g.where is Where.HOST)
+    assert stays[0] > 2 * GIB
+    assert 0 < stays[6 * GIB] <= 2 * GIB
+
+
 def test_enough_host_memory_spares_the_drive() -> None:
     timeline = gpt(8192, 4, 0.5091)
     rates = dataclasses.replace(LINK, write=10e9, read=10e9)

@@ -20,7 +20,7 @@ from .selecting import RecomputeMode, Selector
 from .simulate import keep_everything, simulate
 from .timeline import Rates, Timeline
 
-__all__ = ["optimise"]
+__all__ = ["kept_plan", "optimise"]
 
 DEFAULT_SLOWDOWN = 0.02
 # A plan that lowers the peak by less than this fraction is not worth its transfers.
@@ -66,8 +66,21 @@ def optimise(
     return _Search(timeline, rates, limits, margins or Margins()).plan()
 
 
+def kept_plan(timeline: Timeline) -> Plan:
+    """Return the plan by which nothing moves."""
+    groups = tuple(GroupPlan(group.nbytes, label=group.label) for group in timeline.groups)
+    return Plan(groups, keep_everything(timeline), timeline.signature)
+
+
 def _check(limits: Limits) -> None:
-    for name in ("max_memory", "max_slowdown", "host_bytes", "disk_bytes", "write_bytes"):
+    for name in (
+        "max_memory",
+        "max_slowdown",
+        "host_bytes",
+        "staging_bytes",
+        "disk_bytes",
+        "write_bytes",
+    ):
         value = getattr(limits, name)
         if value is not None and not value >= 0:
             raise ValueError(f"{name} is {value}; it must be at least 0")
@@ -99,7 +112,7 @@ class _Search:
             slowdown = DEFAULT_SLOWDOWN
         # Sums in another order differ in the last digits.
         allowed = math.inf if slowdown is None else self.timeline.seconds * (1 + slowdown + 1e-9)
-        keep = self._kept()
+        keep = kept_plan(self.timeline)
         if not self.timeline.groups:
             return keep
         if limits.max_memory is None:
@@ -124,10 +137,6 @@ class _Search:
                 f" {_seconds(best) / self.timeline.seconds - 1:.1%}"
             )
         return self._with_notes(best)
-
-    def _kept(self) -> Plan:
-        groups = tuple(GroupPlan(g.nbytes, label=g.label) for g in self.timeline.groups)
-        return Plan(groups, self.keep, self.timeline.signature)
 
     def _with_notes(self, plan: Plan) -> Plan:
         return dataclasses.replace(plan, notes=tuple(self.notes))

@@ -141,7 +141,8 @@ class Placer:
         room = min(limits.disk_bytes, limits.write_bytes or limits.disk_bytes)
         staging = limits.host_bytes
         if self.host_allowed:
-            staging = min(staging // 2, max(staging // 8, 2 * int(self._bytes.max(initial=0))))
+            least = max(limits.staging_bytes, staging // 8, 2 * int(self._bytes.max(initial=0)))
+            staging = min(staging // 2, least)
         chosen = []
         free = 0.0
         for index, group in enumerate(s.timeline.groups):
@@ -175,7 +176,13 @@ class Placer:
                 return False
             if writes is not None and total > writes:
                 return False
-        return self._s.direct or self._pinned(where, on_disk) <= self.pinned_ceiling
+        if self._s.direct:
+            return True
+        if self.disk_allowed and self._limits.staging_bytes:
+            resident = self._pinned(where, on_disk[:0])
+            if resident > max(self.pinned_ceiling - self._limits.staging_bytes, 0):
+                return False
+        return self._pinned(where, on_disk) <= self.pinned_ceiling
 
     def _pinned(self, where: Sequence[Where], on_disk: NDArray[np.int64]) -> int:
         """Highest use of pinned memory."""

@@ -66,6 +66,8 @@ class Limits:
         as that allows. Without either limit it is 0.02; with both, memory comes first.
     host_bytes : int
         Ceiling of pinned memory, with the buffers on the way to disk and back.
+    staging_bytes : int
+        Part of ``host_bytes`` that only the way to disk and back may use.
     disk_bytes : int
         Ceiling of disk space; 0 switches the disk off.
     write_bytes : int or None
@@ -82,6 +84,7 @@ class Limits:
     write_bytes: int | None = None
     allow_host: bool = True
     allow_recompute: bool = True
+    staging_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

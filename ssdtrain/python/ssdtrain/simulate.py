@@ -172,9 +172,9 @@ class _Player:
                 self.reads_at[plan.read_at].append(index)
             if plan.load_at is not None:
                 self.loads_at[plan.load_at].append(index)
-        # Loads that begin at one tick enter the lane in the order of their needs.
+        # Of those that begin at one tick the one saved last is needed first.
         for ahead in (*self.loads_at, *self.reads_at):
-            ahead.sort(key=lambda i: (_or_last(self.needed[i], ticks), i))
+            ahead.reverse()
 
     def play(self) -> Simulation:
         timeline = self.timeline
@@ -362,7 +362,3 @@ def _highest(changes: list[tuple[float, int]]) -> int:
         level += change
         highest = max(highest, level)
     return highest
-
-
-def _or_last(tick: int | None, last: int) -> int:
-    return last if tick is None else tick

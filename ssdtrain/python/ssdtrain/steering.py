@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .correction import corrected
-from .optimise import optimise
+from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction, Where
 from .simulate import keep_everything
 from .timeline import Rates, Timeline, signature_of
@@ -40,17 +40,21 @@ class StepOrder:
         "stream": copies start at the save, the backlog is bounded. "keep": nothing moves.
         "planned": follow ``plan``.
     plan : Plan or None
-        Only if planned.
+        With "keep" it says so of each group: what saves something else is another step, of which
+        nobody knows that it fits.
     profile : bool
         Whether ``StepResult.timeline`` is wanted.
     reason : str
         For the report.
+    partial : bool
+        Given on the way: the step is no measurement of the plan.
     """
 
     mode: Mode
     plan: Plan | None = None
     profile: bool = False
     reason: str = ""
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +175,12 @@ class Steering:
             Planned, under the plan of a step that begins so, or streaming.
         """
         begin = tuple(group_bytes)
-        self._order = StepOrder("stream", profile=True, reason="saves not seen before")
+        self._order = StepOrder("stream", None, True, "saves not seen before", partial=True)
         if self._given is None:
             for shape in reversed(self._shapes.values()):
                 if shape.plan is not None and shape.group_bytes[: len(begin)] == begin:
-                    self._order = StepOrder("planned", shape.plan, reason="another known step")
+                    reason = "another known step"
+                    self._order = StepOrder("planned", shape.plan, False, reason, partial=True)
                     break
         return self._order
 
@@ -191,7 +196,8 @@ class Steering:
         if shape.timeline is None:
             return StepOrder("stream", profile=True, reason="seen once, not yet measured")
         if not shape.clean and self._fits(shape.timeline, most_bytes):
-            return StepOrder("keep", profile=True, reason="measures times without transfers")
+            kept = kept_plan(shape.timeline)
+            return StepOrder("keep", kept, True, "measures times without transfers")
         self._make_plan(shape)
         return StepOrder("planned", shape.plan, reason="plan made from a streamed step")
 
@@ -231,11 +237,16 @@ class Steering:
         signature = signature_of(result.group_bytes)
         shape = self._seen(signature, result)
         if order.mode == "planned":
-            if result.followed and order.plan is shape.plan and shape.plan is not None:
+            if (
+                result.followed
+                and not order.partial
+                and order.plan is shape.plan
+                and shape.plan is not None
+            ):
                 self._compare(shape, result)
-        elif result.followed and result.timeline is not None and not shape.clean:
+        elif result.timeline is not None and not shape.clean:
             shape.timeline = result.timeline
-            shape.clean = order.mode == "keep"
+            shape.clean = order.mode == "keep" and result.followed
             if shape.clean:
                 self._make_plan(shape)
 
