@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     model.zero_grad(set_to_none=True)
     gc.collect()
     torch.cuda.empty_cache()
-    times, peak, value = [], 0, float("nan")
+    loss = torch.empty(0)
 
     def step() -> torch.Tensor:
         with strategy.context():
@@ -76,20 +77,20 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
             step()
         torch.cuda.synchronize()
         resident = torch.cuda.memory_allocated()
-        for _ in range(strategy.steps):
-            torch.cuda.reset_peak_memory_stats()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
+        torch.cuda.reset_peak_memory_stats()
+        # Steps follow each other as in training: the host does not wait for one to end.
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(strategy.steps + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
             loss = step()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end))
-            peak = max(peak, torch.cuda.max_memory_allocated() - resident)
-            value = loss.item()
+            mark.record()
+        torch.cuda.synchronize()
+        times = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+        peak = torch.cuda.max_memory_allocated() - resident
         report = strategy.report()
     finally:
         strategy.close()
-    return Measured(strategy.name, statistics.median(times), peak, resident, value, report)
+    return Measured(strategy.name, statistics.median(times), peak, resident, loss.item(), report)
 
 
 def offloader(name: str, model: nn.Module, *, settle: int = 8, **arguments: Any) -> Strategy:
