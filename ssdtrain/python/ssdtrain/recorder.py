@@ -67,6 +67,7 @@ class Recorder(TorchDispatchMode):
         self._storages: dict[int, SeenStorage] = {}
         self._depth = 0
         self._thread = 0
+        self._is_after_backward = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -128,10 +129,20 @@ class Recorder(TorchDispatchMode):
         if types:
             return self._run_subclass(func, types, args, kwargs)
         rule = RULES.get(func)
-        if rule is None or not _is_forward():
+        if not self._records() or rule is None:
             self._note_writes(func, args, kwargs)
             return func(*args, **kwargs)
         return self._run_recorded(rule, func, args, kwargs)
+
+    def _records(self) -> bool:
+        """Whether the graph may save what an operator makes now."""
+        if torch._C._current_graph_task_id() != -1:
+            self._is_after_backward = True
+            return False
+        if self._is_after_backward:  # A loop of steps in one context must not pile up records.
+            self._is_after_backward = False
+            self.forget_step()
+        return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
     def _run_subclass(
         self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -287,11 +298,6 @@ def _written_tensors(
             yield value
         elif isinstance(value, list | tuple):
             yield from (tensor for tensor in tree_leaves(value) if isinstance(tensor, torch.Tensor))
-
-
-def _is_forward() -> bool:
-    is_backward: bool = torch._C._current_graph_task_id() != -1
-    return not is_backward and not torch.is_inference_mode_enabled()
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
