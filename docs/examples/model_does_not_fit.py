@@ -81,9 +81,10 @@ class Meter(LiveBytes):
         """Run the operator, then look."""
         result = super().__torch_dispatch__(func, types, args, kwargs)
         nbytes = self.live if self._on_cpu else torch.cuda.memory_allocated()
-        self.samples.append((time.perf_counter() - self._begin, nbytes))
         if self._on_cpu and self._cap is not None and nbytes > self._cap:
             raise MemoryError(f"{func}: {size(nbytes)} of tensors, the cap is {size(self._cap)}")
+        # What was refused is gone when the error is caught, as if it had never been.
+        self.samples.append((time.perf_counter() - self._begin, nbytes))
         return result
 
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guide's snippets run as they stand, one after the other."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packages import needed
+
+needed("ssdtrain")
+
+GUIDE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "ssdtrain.md"
+SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    text = GUIDE.read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "guide"}
+    count = 0
+    for found in SNIPPET.finditer(text):
+        # Errors name the guide's own lines.
+        line = text.count("\n", 0, found.start(1))
+        exec(compile("\n" * line + found[1], str(GUIDE), "exec"), names)
+        count += 1
+    assert count == text.count("```python") > 5
