@@ -54,7 +54,7 @@ def test_rates_alone_and_together_are_told_apart() -> None:
 
 def test_lanes_that_do_not_disturb_each_other() -> None:
     fake = FakeLanes(Rates(write=2e9, read=1e9, write_alone=2e9, read_alone=1e9))
-    found = measure_pair(fake.start("write"), fake.start("read"), 64 << 20, clock=fake.clock)
+    found = measure_pair(fake.start("write"), fake.start("read"), 4 << 20, clock=fake.clock)
     assert found[:4] == pytest.approx((2e9, 1e9, 2e9, 1e9), rel=0.02)
     # What is busy is never faster than what is alone.
     assert found[2] <= found[0]

@@ -6,14 +6,11 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .plan import Plan
 from .simulate import simulate
+from .step_orders import StepResult
 from .timeline import Rates, Timeline
-
-if TYPE_CHECKING:
-    from .steering import StepResult
 
 __all__ = ["corrected"]
 

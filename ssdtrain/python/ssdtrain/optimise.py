@@ -28,7 +28,7 @@ LEAST_GAIN = 0.005
 # Ceilings are told apart to this fraction of the peak.
 _RESOLUTION = 0.001
 # Ticks that the improvement may play in all: bounds the time of planning, the same everywhere.
-_TICKS_OF_IMPROVEMENT = 400_000
+_TICKS_OF_IMPROVEMENT = 250_000
 # Searches with less time or pinned memory, when the simulation found the first result to take more.
 _CORRECTIONS = 5
 _MODES: tuple[RecomputeMode, ...] = ("none", "late", "all")
