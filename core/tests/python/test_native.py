@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A library downstream: found by CMake from the installed wheel, built and run."""
+"""A library downstream, and the example of the docs: built against the installed wheel and run."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,25 +13,44 @@ import pytest
 import datapath_core
 
 SOURCE = Path(__file__).resolve().parents[1] / "downstream"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "core" / "native.md"
 PREFIX = Path(datapath_core.__file__).parent
 
 
-def test_a_downstream_program_builds_against_the_installed_package_and_runs(folder) -> None:
+def build(source: Path, folder: Path) -> Path:
+    """Build the downstream project in ``source`` and return its program."""
     cmake = shutil.which("cmake")
     if cmake is None or shutil.which("c++") is None:
         pytest.skip("cmake and a C++ compiler are needed")
     if not (PREFIX / "lib" / "cmake" / "datapath" / "datapath-config.cmake").exists():
         pytest.skip("datapath_core is not installed from a wheel, which has the CMake package")
-    configure = [cmake, "-S", SOURCE, "-B", folder / "build", f"-Ddatapath_ROOT={PREFIX}"]
-    for command in (configure, [cmake, "--build", folder / "build"]):
+    configure = [cmake, "-S", source, "-B", folder, f"-Ddatapath_ROOT={PREFIX}"]
+    for command in (configure, [cmake, "--build", folder]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    (folder / "work").mkdir()
-    done = subprocess.run(
-        [folder / "build" / "downstream", folder / "work"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return folder / "downstream"
+
+
+def run(program: Path, argument: Path) -> str:
+    done = subprocess.run([program, argument], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all well" in done.stdout
+    return done.stdout
+
+
+def test_a_downstream_program_builds_against_the_installed_package_and_runs(folder) -> None:
+    program = build(SOURCE, folder / "build")
+    (folder / "work").mkdir()
+    assert "all well" in run(program, folder / "work")
+
+
+def test_the_example_of_the_page_builds_and_runs(folder) -> None:
+    if not PAGE.exists():
+        pytest.skip("the documentation is not here")
+    blocks = re.findall(r"^```cpp\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) == 1
+    source = folder / "source"
+    source.mkdir()
+    (source / "downstream.cpp").write_text(blocks[0], encoding="utf-8")
+    shutil.copy(SOURCE / "CMakeLists.txt", source)
+    assert run(build(source, folder / "build"), folder / "file") == f"{1 << 20} bytes\n"
+    assert (folder / "file").read_bytes() == b"\7" * (1 << 20)
