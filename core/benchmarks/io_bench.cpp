@@ -2,6 +2,7 @@
 /// @file
 /// Reads and writes one file with O_DIRECT through bare io_uring (the limit), and through the
 /// library's uring and threads backends, in interleaved rounds; one JSON line for each row.
+#include "bench.hpp"
 #include "raw_ring.hpp"
 
 #include <datapath/datapath.h>
@@ -39,20 +40,6 @@ struct Run {
   unsigned depth{0};
   unsigned batch{0};
 };
-
-double now()
-{
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void check(dp_status status)
-{
-  if (status >= 0) { return; }
-  dp_error_info error{};
-  error.size = sizeof(error);
-  dp_last_error(&error);
-  throw std::runtime_error{error.message};
-}
 
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }

@@ -3,6 +3,8 @@
 /// What the stream scheduler costs and carries: a caller's cost of one submission, copies one way and both
 /// ways, and the pipelined way between device and disk beside each of its two hops, measured in the same
 /// run in interleaved rounds. One JSON line for each row.
+#include "bench.hpp"
+
 #include <datapath/datapath.h>
 
 #include <unistd.h>
@@ -20,20 +22,6 @@
 namespace {
 
 constexpr std::uint64_t MiB = 1U << 20U;
-
-double now()
-{
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void check(dp_status status)
-{
-  if (status >= 0) { return; }
-  dp_error_info error{};
-  error.size = sizeof(error);
-  dp_last_error(&error);
-  throw std::runtime_error{error.message};
-}
 
 double quantile(std::vector<double> values, double share)
 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datapath_core import _core, _json, _log
+from datapath_core import _core, _json
 
 __all__ = ["describe"]
 
@@ -24,6 +24,4 @@ def describe(probe_devices: bool = False) -> dict[str, Any]:
         JSON-like. ``version``, ``abi``, ``machine``, ``limits``, a section for each part of the
         library (its backends, devices, memory), and ``settings``.
     """
-    described: dict[str, Any] = _json.loads(_core.describe_json(probe_devices))
-    _log.flush()
-    return described
+    return _json.described(_core.describe_json(probe_devices))

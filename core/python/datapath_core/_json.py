@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["loads"]
+from datapath_core import _log
+
+__all__ = ["described", "loads"]
 
 
 def loads(text: str) -> Any:
@@ -13,3 +15,10 @@ def loads(text: str) -> Any:
     import json
 
     return json.loads(text)
+
+
+def described(text: str) -> dict[str, Any]:
+    """Read a description, and log what the library had to say while it was made."""
+    parsed: dict[str, Any] = loads(text)
+    _log.flush()
+    return parsed

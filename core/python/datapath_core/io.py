@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 from datapath_core import _core, _json, _log
+from datapath_core._context import ClosesAtExit
 from datapath_core._core import Extent, File
 
 __all__ = ["Engine", "Extent", "File", "Volume"]
 
 
-class Engine(_core.Engine):
+class Engine(_core.Engine, ClosesAtExit):
     """Reads and writes files with many requests in flight.
 
     Parameters
@@ -56,23 +56,10 @@ class Engine(_core.Engine):
 
     def describe(self) -> dict[str, Any]:
         """Return the backend in use, why each other one is not, and what it does, JSON-like."""
-        described: dict[str, Any] = _json.loads(self.describe_json())
-        _log.flush()
-        return described
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return _json.described(self.describe_json())
 
 
-class Volume(_core.Volume):
+class Volume(_core.Volume, ClosesAtExit):
     """One space over one or several directories, best one for each drive.
 
     Extents are striped over the drives, each of which has its own queue, and lie in files that
@@ -122,17 +109,4 @@ class Volume(_core.Volume):
 
     def describe(self) -> dict[str, Any]:
         """Return drives, files and use as a JSON-like dict."""
-        described: dict[str, Any] = _json.loads(self.describe_json())
-        _log.flush()
-        return described
-
-    def __enter__(self) -> Volume:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return _json.described(self.describe_json())

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from datapath_core import _core, _log
+from datapath_core._context import ClosesAtExit
 from datapath_core._core import Buffer, DeviceView
 from datapath_core._device import DeviceLike, open_device
 
 __all__ = ["Buffer", "DeviceView", "PinnedPool", "register"]
 
 
-class PinnedPool(_core.Pool):
+class PinnedPool(_core.Pool, ClosesAtExit):
     """Pinned memory in exact sizes, from one reserved range of addresses.
 
     It is backed and registered in pieces as it is needed: huge pages advised, touched in parallel
@@ -61,17 +61,6 @@ class PinnedPool(_core.Pool):
             None if device is None else open_device(device),
         )
         _log.flush()
-
-    def __enter__(self) -> PinnedPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def register(

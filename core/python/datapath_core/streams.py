@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from datapath_core import _core, _json, _log
+from datapath_core._context import ClosesAtExit
 from datapath_core._core import Ticket
 from datapath_core._device import DeviceLike, open_device
 from datapath_core.errors import UnsupportedError
@@ -14,7 +14,7 @@ from datapath_core.errors import UnsupportedError
 __all__ = ["Scheduler", "Ticket"]
 
 
-class Scheduler(_core.Scheduler):
+class Scheduler(_core.Scheduler, ClosesAtExit):
     """Moves bytes to and from one device and disk, on lanes that work side by side.
 
     The lanes are ``h2d`` and ``d2h`` (copies), ``read`` and ``write`` (disk) and ``kernel`` (low
@@ -84,20 +84,7 @@ class Scheduler(_core.Scheduler):
 
     def describe(self) -> dict[str, Any]:
         """Return the lanes, staging memory and device as a JSON-like dict."""
-        described: dict[str, Any] = _json.loads(self.describe_json())
-        _log.flush()
-        return described
-
-    def __enter__(self) -> Scheduler:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return _json.described(self.describe_json())
 
 
 def _default_device() -> _core.Device:

@@ -29,51 +29,22 @@ class Volume;
 /// The class behind a handle, and what messages call it.
 template <class Handle>
 struct Behind;
-template <>
-struct Behind<dp_buffer> {
-  using type                        = Buffer;
-  static constexpr char const* name = "buffer";
-};
-template <>
-struct Behind<dp_device> {
-  using type                        = Device;
-  static constexpr char const* name = "device";
-};
-template <>
-struct Behind<dp_engine> {
-  using type                        = Engine;
-  static constexpr char const* name = "engine";
-};
-template <>
-struct Behind<dp_extent> {
-  using type                        = Extent;
-  static constexpr char const* name = "extent";
-};
-template <>
-struct Behind<dp_file> {
-  using type                        = File;
-  static constexpr char const* name = "file";
-};
-template <>
-struct Behind<dp_pool> {
-  using type                        = Pool;
-  static constexpr char const* name = "pool";
-};
-template <>
-struct Behind<dp_scheduler> {
-  using type                        = Scheduler;
-  static constexpr char const* name = "scheduler";
-};
-template <>
-struct Behind<dp_ticket> {
-  using type                        = Ticket;
-  static constexpr char const* name = "ticket";
-};
-template <>
-struct Behind<dp_volume> {
-  using type                        = Volume;
-  static constexpr char const* name = "volume";
-};
+#define DATAPATH_HANDLE(what, Class)           \
+  template <>                                  \
+  struct Behind<dp_##what> {                   \
+    using type                        = Class; \
+    static constexpr char const* name = #what; \
+  }
+DATAPATH_HANDLE(buffer, Buffer);
+DATAPATH_HANDLE(device, Device);
+DATAPATH_HANDLE(engine, Engine);
+DATAPATH_HANDLE(extent, Extent);
+DATAPATH_HANDLE(file, File);
+DATAPATH_HANDLE(pool, Pool);
+DATAPATH_HANDLE(scheduler, Scheduler);
+DATAPATH_HANDLE(ticket, Ticket);
+DATAPATH_HANDLE(volume, Volume);
+#undef DATAPATH_HANDLE
 
 /// Gives one reference to the caller of the C ABI.
 template <class Handle>

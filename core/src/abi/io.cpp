@@ -82,22 +82,8 @@ dp_status dp_file_sync(dp_file* file)
 
 dp_status dp_file_read(
   dp_file* file, dp_io_request const* requests, size_t count, dp_owner owner, dp_ticket** out)
-{
-  Owner kept{owner};
-  return guard([&] {
-    auto& place = result_place(out, "the ticket");
-    auto ticket = from_handle(file).read(request_span(requests, count), std::move(kept));
-    place       = to_handle<dp_ticket>(std::move(ticket));
-  });
-}
+{ return submit_requests(&File::read, file, requests, count, owner, out); }
 
 dp_status dp_file_write(
   dp_file* file, dp_io_request const* requests, size_t count, dp_owner owner, dp_ticket** out)
-{
-  Owner kept{owner};
-  return guard([&] {
-    auto& place = result_place(out, "the ticket");
-    auto ticket = from_handle(file).write(request_span(requests, count), std::move(kept));
-    place       = to_handle<dp_ticket>(std::move(ticket));
-  });
-}
+{ return submit_requests(&File::write, file, requests, count, owner, out); }

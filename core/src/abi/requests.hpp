@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Arrays of requests as they come through the C ABI.
+/// Reads and writes as they come through the C ABI.
 #pragma once
 
+#include "abi/handles.hpp"
 #include "support/error.hpp"
+#include "support/owner.hpp"
 
 #include <datapath/datapath.h>
 
@@ -11,12 +13,23 @@
 
 namespace datapath {
 
-/// Throws DP_ERR_INVALID for a NULL array that is not empty.
-[[nodiscard]] inline std::span<dp_io_request const> request_span(dp_io_request const* requests,
-                                                                 std::size_t count)
+/// One member function of the class behind the handle, which takes requests and gives their ticket.
+template <class Handle, class Submit>
+dp_status submit_requests(Submit submit,
+                          Handle* handle,
+                          dp_io_request const* requests,
+                          std::size_t count,
+                          dp_owner owner,
+                          dp_ticket** out)
 {
-  expects(requests != nullptr || count == 0, "the array of requests is NULL");
-  return {requests, count};
+  // First, so that whatever fails below releases it.
+  Owner kept{owner};
+  return guard([&] {
+    auto& place = result_place(out, "the ticket");
+    expects(requests != nullptr || count == 0, "the array of requests is NULL");
+    place = to_handle<dp_ticket>(
+      (from_handle(handle).*submit)(std::span{requests, count}, std::move(kept)));
+  });
 }
 
 }  // namespace datapath

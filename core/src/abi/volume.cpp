@@ -84,22 +84,8 @@ dp_status dp_extent_size(dp_extent* extent, uint64_t* nbytes)
 
 dp_status dp_extent_read(
   dp_extent* extent, dp_io_request const* requests, size_t count, dp_owner owner, dp_ticket** out)
-{
-  Owner kept{owner};
-  return guard([&] {
-    auto& place = result_place(out, "the ticket");
-    auto ticket = from_handle(extent).read(request_span(requests, count), std::move(kept));
-    place       = to_handle<dp_ticket>(std::move(ticket));
-  });
-}
+{ return submit_requests(&Extent::read, extent, requests, count, owner, out); }
 
 dp_status dp_extent_write(
   dp_extent* extent, dp_io_request const* requests, size_t count, dp_owner owner, dp_ticket** out)
-{
-  Owner kept{owner};
-  return guard([&] {
-    auto& place = result_place(out, "the ticket");
-    auto ticket = from_handle(extent).write(request_span(requests, count), std::move(kept));
-    place       = to_handle<dp_ticket>(std::move(ticket));
-  });
-}
+{ return submit_requests(&Extent::write, extent, requests, count, owner, out); }
