@@ -31,6 +31,12 @@ std::uint64_t to_bytes(py::handle value, char const* what)
   return to_unsigned(value, what);
 }
 
+std::uint64_t to_bytes_or_default(py::handle value, char const* what)
+{ return value.is_none() ? 0 : to_bytes(value, what); }
+
+int to_switch(py::handle value)
+{ return value.is_none() ? 0 : (value.cast<bool>() ? 1 : -1); }
+
 std::string to_path(py::handle path)
 {
   PyObject* bytes = nullptr;
@@ -59,9 +65,13 @@ std::optional<std::uint64_t> to_nanoseconds(py::handle seconds, char const* what
 dp_stream to_stream(py::handle stream)
 {
   if (PyLong_Check(stream.ptr()) == 0) {
-    if (py::hasattr(stream, "cuda_stream")) {
-      return to_unsigned(stream.attr("cuda_stream"), "stream.cuda_stream");
+    static PyObject* const name = PyUnicode_InternFromString("cuda_stream");
+    if (auto const handle =
+          py::reinterpret_steal<py::object>(PyObject_GetAttr(stream.ptr(), name))) {
+      return to_unsigned(handle, "stream.cuda_stream");
     }
+    if (PyErr_ExceptionMatches(PyExc_AttributeError) == 0) { throw py::error_already_set{}; }
+    PyErr_Clear();
     if (py::hasattr(stream, "__cuda_stream__")) {
       return to_unsigned(py::tuple(stream.attr("__cuda_stream__")())[1],
                          "stream.__cuda_stream__()[1]");

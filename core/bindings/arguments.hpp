@@ -14,11 +14,25 @@ namespace datapath::python {
 
 namespace py = pybind11;
 
+/// As py::isinstance for a class of this module, whose type is looked up once.
+template <class Class>
+[[nodiscard]] bool is_a(py::handle object)
+{
+  static auto* const type = reinterpret_cast<PyTypeObject*>(py::type::of<Class>().release().ptr());
+  return PyObject_TypeCheck(object.ptr(), type) != 0;
+}
+
 /// A whole number >= 0. TypeError for what is none, ValueError for a negative or too large one.
 [[nodiscard]] std::uint64_t to_unsigned(py::handle value, char const* what);
 
 /// As to_unsigned, but "8GiB" is accepted too.
 [[nodiscard]] std::uint64_t to_bytes(py::handle value, char const* what);
+
+/// As to_bytes; None is 0, which stands for the setting.
+[[nodiscard]] std::uint64_t to_bytes_or_default(py::handle value, char const* what);
+
+/// None is 0, which stands for the setting; True and False are 1 and -1.
+[[nodiscard]] int to_switch(py::handle value);
 
 /// A str, bytes or os.PathLike as the operating system spells it.
 [[nodiscard]] std::string to_path(py::handle path);

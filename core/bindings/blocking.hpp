@@ -22,6 +22,13 @@ void check_signals();
 /// own what it uses. Errors of `body` are thrown here.
 void run_interruptibly(std::function<void()> body);
 
+/// `close` of a class whose member `handle` has one.
+template <class Class>
+void close(Class const& self)
+{
+  run_interruptibly([handle = self.handle] { handle.close(); });
+}
+
 /// Lets a handle go without the GIL: the last reference may join threads or enter the driver.
 template <class Handle>
 void let_go(Handle& handle) noexcept

@@ -149,20 +149,30 @@ PyDeviceView device_view(PyBuffer const& self)
   return PyDeviceView{self};
 }
 
-constexpr char const* dlpack_doc =
-  "DLPack capsule of the bytes (uint8, one dimension), of version 1 where ``max_version`` allows.";
+template <class Class>
+void def_dlpack(py::class_<Class>& cls,
+                py::capsule (*method)(Class const&, py::handle, py::handle, py::handle, py::handle))
+{
+  cls.def(
+    "__dlpack__",
+    method,
+    py::kw_only(),
+    py::arg("stream")      = py::none(),
+    py::arg("max_version") = py::none(),
+    py::arg("dl_device")   = py::none(),
+    py::arg("copy")        = py::none(),
+    "DLPack capsule of the bytes (uint8, one dimension), of version 1 where ``max_version`` allows.");
+}
 
 }  // namespace
 
 std::optional<Operand> native_operand(py::handle object, Access access)
 {
-  if (py::isinstance<PyBuffer>(object)) {
-    return host_operand(object.cast<PyBuffer const&>(), access);
-  }
-  if (py::isinstance<PyDeviceView>(object)) {
+  if (is_a<PyBuffer>(object)) { return host_operand(object.cast<PyBuffer const&>(), access); }
+  if (is_a<PyDeviceView>(object)) {
     return host_operand(object.cast<PyDeviceView const&>().buffer, access);
   }
-  if (!py::isinstance<PyDeviceMemory>(object)) { return std::nullopt; }
+  if (!is_a<PyDeviceMemory>(object)) { return std::nullopt; }
   auto const& memory = object.cast<PyDeviceMemory const&>();
   Operand operand;
   operand.address = memory.address;
@@ -224,14 +234,6 @@ void bind_buffer(py::module_& module)
       "The same bytes as CUDA memory, without a copy: the GPU reads and writes them over the bus.\n\n"
       "Returns\n-------\nDeviceView\n    It has DLPack and ``__cuda_array_interface__``.\n\n"
       "Raises\n------\nUnsupportedError\n    If no CUDA device can address the buffer.")
-    .def("__dlpack__",
-         &buffer_dlpack,
-         py::kw_only(),
-         py::arg("stream")      = py::none(),
-         py::arg("max_version") = py::none(),
-         py::arg("dl_device")   = py::none(),
-         py::arg("copy")        = py::none(),
-         dlpack_doc)
     .def(
       "__dlpack_device__", [](PyBuffer const&) { return host_device(); }, "``(kDLCPU, 0)``.")
     .def("__len__", [](PyBuffer const& self) { return self.info.nbytes; })
@@ -241,18 +243,20 @@ void bind_buffer(py::module_& module)
                   (self.info.is_pinned != 0 ? "pinned" : "not pinned") + ">";
          })
     .def_buffer(&buffer_info_of);
+  def_dlpack(cls, &buffer_dlpack);
   def_buffer_method(cls);
 }
 
 void bind_device_view(py::module_& module)
 {
-  py::class_<PyDeviceView>(
+  py::class_<PyDeviceView> cls(
     module,
     "DeviceView",
     "A buffer's bytes as CUDA memory: ``torch.from_dlpack(buffer.device_view())`` is a CUDA tensor.\n\n"
     "The buffer lives as long as its views. When a view that was imported by DLPack is let go, the work\n"
     "that is then on the importing stream is waited for before the memory is reused; for work on other\n"
-    "streams call :meth:`Buffer.record_use`.")
+    "streams call :meth:`Buffer.record_use`.");
+  cls
     .def_property_readonly("nbytes",
                            [](PyDeviceView const& self) { return self.buffer.info.nbytes; })
     .def_property_readonly(
@@ -260,19 +264,12 @@ void bind_device_view(py::module_& module)
       [](PyDeviceView const& self) { return self.buffer.info.device_pointer; },
       "Address of the first byte, for the device.")
     .def("__len__", [](PyDeviceView const& self) { return self.buffer.info.nbytes; })
-    .def("__dlpack__",
-         &view_dlpack,
-         py::kw_only(),
-         py::arg("stream")      = py::none(),
-         py::arg("max_version") = py::none(),
-         py::arg("dl_device")   = py::none(),
-         py::arg("copy")        = py::none(),
-         dlpack_doc)
     .def(
       "__dlpack_device__",
       [](PyDeviceView const& self) { return py::make_tuple(2, self.buffer.info.device_ordinal); },
       "``(kDLCUDA, ordinal)``.")
     .def_property_readonly("__cuda_array_interface__", &cuda_array_interface);
+  def_dlpack(cls, &view_dlpack);
 }
 
 }  // namespace datapath::python

@@ -17,7 +17,7 @@ namespace py = pybind11;
 /// What one piece of work keeps alive. Made and destroyed with the GIL.
 class Kept {
  public:
-  Kept()                       = default;
+  Kept() { objects_.reserve(2); }
   Kept(Kept const&)            = delete;
   Kept& operator=(Kept const&) = delete;
   ~Kept();

@@ -29,13 +29,12 @@ PyEngine make_engine(std::optional<std::string> const& backend,
                      py::handle max_inflight_bytes)
 {
   dp_engine_options options{};
-  options.backend = backend ? backend->c_str() : nullptr;
-  options.faults  = faults ? faults->c_str() : nullptr;
-  options.depth   = to_count(depth, "depth");
-  options.threads = to_count(threads, "threads");
-  options.direct  = direct.is_none() ? 0 : (direct.cast<bool>() ? 1 : -1);
-  options.max_inflight_bytes =
-    max_inflight_bytes.is_none() ? 0 : to_bytes(max_inflight_bytes, "max_inflight_bytes");
+  options.backend            = backend ? backend->c_str() : nullptr;
+  options.faults             = faults ? faults->c_str() : nullptr;
+  options.depth              = to_count(depth, "depth");
+  options.threads            = to_count(threads, "threads");
+  options.direct             = to_switch(direct);
+  options.max_inflight_bytes = to_bytes_or_default(max_inflight_bytes, "max_inflight_bytes");
   py::gil_scoped_release const released;
   return PyEngine{client::Engine{options}};
 }
@@ -47,25 +46,22 @@ PyFile open_file(PyEngine const& engine, py::handle path, std::string const& mod
   return PyFile{engine.handle.open(name, mode), std::move(name)};
 }
 
-DiskEnd file_end(py::handle self, Access access)
-{
-  auto const& file = self.cast<PyFile const&>().handle;
-  return DiskEnd{[&file, access](std::span<dp_io_request const> requests, dp_owner owner) {
-                   return access == Access::write ? file.read(requests, owner)
-                                                  : file.write(requests, owner);
-                 },
-                 [&file](std::uint64_t offset) { return client::file_place(file, offset); },
-                 py::reinterpret_borrow<py::object>(self)};
-}
+dp_place place_of(client::File const& file, std::uint64_t offset)
+{ return client::file_place(file, offset); }
 
-DiskEnd extent_end(py::handle self, Access access)
+dp_place place_of(client::Extent const& extent, std::uint64_t offset)
+{ return client::extent_place(extent, offset); }
+
+/// `access` is what is done to the buffer: one that is written is read from the disk.
+template <class Class>
+DiskEnd end_of(py::handle self, Access access)
 {
-  auto const& extent = self.cast<PyExtent const&>().handle;
-  return DiskEnd{[&extent, access](std::span<dp_io_request const> requests, dp_owner owner) {
-                   return access == Access::write ? extent.read(requests, owner)
-                                                  : extent.write(requests, owner);
+  auto const& disk = self.cast<Class const&>().handle;
+  return DiskEnd{[&disk, access](std::span<dp_io_request const> requests, dp_owner owner) {
+                   return access == Access::write ? disk.read(requests, owner)
+                                                  : disk.write(requests, owner);
                  },
-                 [&extent](std::uint64_t offset) { return client::extent_place(extent, offset); },
+                 [&disk](std::uint64_t offset) { return place_of(disk, offset); },
                  py::reinterpret_borrow<py::object>(self)};
 }
 
@@ -97,38 +93,38 @@ constexpr char const* batch_doc =
   "As the call for one buffer, for a list of ``(buffer, offset)`` pairs.\n\n"
   "Returns\n-------\nTicket\n    One for the batch: the bytes moved in all, or the first error.";
 
-/// read, write and their batch forms, for whatever has a disk end.
+/// read, write and their batch forms.
 template <class Class>
-void def_requests(Class& cls, DiskEnd (*end)(py::handle, Access))
+void def_requests(py::class_<Class>& cls)
 {
   cls
     .def(
       "read",
-      [end](py::handle self, py::handle buffer, py::handle offset) {
-        return submit(end(self, Access::write), Access::write, buffer, offset);
+      [](py::handle self, py::handle buffer, py::handle offset) {
+        return submit(end_of<Class>(self, Access::write), Access::write, buffer, offset);
       },
       py::arg("buffer"),
       py::arg("offset") = 0,
       read_doc)
     .def(
       "write",
-      [end](py::handle self, py::handle buffer, py::handle offset) {
-        return submit(end(self, Access::read), Access::read, buffer, offset);
+      [](py::handle self, py::handle buffer, py::handle offset) {
+        return submit(end_of<Class>(self, Access::read), Access::read, buffer, offset);
       },
       py::arg("buffer"),
       py::arg("offset") = 0,
       write_doc)
     .def(
       "read_batch",
-      [end](py::handle self, py::iterable pairs) {
-        return submit_batch(end(self, Access::write), Access::write, std::move(pairs));
+      [](py::handle self, py::iterable pairs) {
+        return submit_batch(end_of<Class>(self, Access::write), Access::write, std::move(pairs));
       },
       py::arg("pairs"),
       batch_doc)
     .def(
       "write_batch",
-      [end](py::handle self, py::iterable pairs) {
-        return submit_batch(end(self, Access::read), Access::read, std::move(pairs));
+      [](py::handle self, py::iterable pairs) {
+        return submit_batch(end_of<Class>(self, Access::read), Access::read, std::move(pairs));
       },
       py::arg("pairs"),
       batch_doc);
@@ -160,16 +156,14 @@ void bind_engine(py::module_& module)
       [](PyEngine const& self) { return self.handle.describe(); },
       py::call_guard<py::gil_scoped_release>())
     .def(
-      "close",
-      [](PyEngine const& self) { run_interruptibly([engine = self.handle] { engine.close(); }); },
-      "End what is in flight, then refuse more. May be called again.");
+      "close", &close<PyEngine>, "End what is in flight, then refuse more. May be called again.");
 }
 
 void bind_file(py::module_& module)
 {
   py::class_<PyFile> cls(
     module, "File", "An open file: made by :meth:`Engine.open`; a context manager that closes it.");
-  def_requests(cls, file_end);
+  def_requests(cls);
   cls
     .def_property_readonly(
       "path",
@@ -197,10 +191,9 @@ void bind_file(py::module_& module)
       "sync",
       [](PyFile const& self) { run_interruptibly([file = self.handle] { file.sync(); }); },
       "Wait until every write that was submitted before is on the drive (fdatasync).")
-    .def(
-      "close",
-      [](PyFile const& self) { run_interruptibly([file = self.handle] { file.close(); }); },
-      "End what is in flight on the file and close it. May be called again.")
+    .def("close",
+         &close<PyFile>,
+         "End what is in flight on the file and close it. May be called again.")
     .def("__enter__", [](py::object self) { return self; })
     .def("__exit__", [](py::object const& self, py::args const&) { self.attr("close")(); })
     .def("__repr__", [](PyFile const& self) { return "<File '" + self.path + "'>"; });
@@ -216,15 +209,12 @@ PyVolume make_volume(std::vector<py::object> const& directories,
 {
   std::vector<std::string> names;
   for (auto const& directory : directories) { names.push_back(to_path(directory)); }
-  auto const size_or_default = [](py::handle value, char const* what) {
-    return value.is_none() ? 0 : to_bytes(value, what);
-  };
   dp_volume_options options{};
   options.capacity      = to_bytes(capacity, "capacity");
   options.keep_files    = unlink ? 0 : 1;
-  options.segment_bytes = size_or_default(segment_bytes, "segment_bytes");
-  options.stripe_bytes  = size_or_default(stripe_bytes, "stripe_bytes");
-  options.reserve_bytes = size_or_default(reserve_bytes, "reserve_bytes");
+  options.segment_bytes = to_bytes_or_default(segment_bytes, "segment_bytes");
+  options.stripe_bytes  = to_bytes_or_default(stripe_bytes, "stripe_bytes");
+  options.reserve_bytes = to_bytes_or_default(reserve_bytes, "reserve_bytes");
   auto const held       = engine == nullptr ? client::Engine{} : engine->handle;
   options.engine        = held.get();
   py::gil_scoped_release const released;
@@ -287,10 +277,9 @@ void bind_volume(py::module_& module)
       "describe_json",
       [](PyVolume const& self) { return self.handle.describe(); },
       py::call_guard<py::gil_scoped_release>())
-    .def(
-      "close",
-      [](PyVolume const& self) { run_interruptibly([volume = self.handle] { volume.close(); }); },
-      "End what is in flight, then give back all extents and files. May be called again.");
+    .def("close",
+         &close<PyVolume>,
+         "End what is in flight, then give back all extents and files. May be called again.");
 }
 
 void bind_extent(py::module_& module)
@@ -300,7 +289,7 @@ void bind_extent(py::module_& module)
     "Extent",
     "A range of a volume: made by :meth:`Volume.allocate`. Its bytes are given back by\n"
     ":meth:`free`, by leaving its context, or with its last reference.");
-  def_requests(cls, extent_end);
+  def_requests(cls);
   cls.def_readonly("nbytes", &PyExtent::nbytes, "Size in bytes, as asked for.")
     .def(
       "free",

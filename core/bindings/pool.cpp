@@ -25,10 +25,6 @@ struct PyPool {
 client::Device device_or_none(PyDevice const* device)
 { return device == nullptr ? client::Device{} : device->handle; }
 
-/// None is the setting's default, True and False are on and off.
-int switch_value(py::handle value)
-{ return value.is_none() ? 0 : (value.cast<bool>() ? 1 : -1); }
-
 PyPool make_pool(py::handle budget,
                  py::handle numa_node,
                  py::handle huge_pages,
@@ -37,10 +33,10 @@ PyPool make_pool(py::handle budget,
                  PyDevice const* device)
 {
   dp_pool_options options{};
-  options.budget      = budget.is_none() ? 0 : to_bytes(budget, "budget");
-  options.piece_bytes = piece_bytes.is_none() ? 0 : to_bytes(piece_bytes, "piece_bytes");
-  options.huge_pages  = switch_value(huge_pages);
-  options.lock        = switch_value(lock);
+  options.budget      = to_bytes_or_default(budget, "budget");
+  options.piece_bytes = to_bytes_or_default(piece_bytes, "piece_bytes");
+  options.huge_pages  = to_switch(huge_pages);
+  options.lock        = to_switch(lock);
   if (!budget.is_none() && options.budget == 0) {
     raise_value_error("a budget of 0 bytes holds nothing; None is bounded by the machine");
   }
@@ -160,10 +156,9 @@ void bind_pool(py::module_& module)
       "    ``budget``; ``backed`` by memory now; ``pinned`` of these; ``allocated`` by live buffers, at a\n"
       "    grain of 4 KiB; ``requested`` by them; ``pending`` events before reuse; ``peak_allocated``;\n"
       "    counts ``allocations``, ``live_buffers``, ``pieces``; and ``is_pinned``.")
-    .def(
-      "close",
-      [](PyPool const& self) { run_interruptibly([pool = self.handle] { pool.close(); }); },
-      "Refuse more allocations; the memory goes back when the last buffer does.");
+    .def("close",
+         &close<PyPool>,
+         "Refuse more allocations; the memory goes back when the last buffer does.");
 
   module.def("register",
              &register_object,

@@ -43,8 +43,8 @@ PyScheduler make_scheduler(PyDevice const& device,
     if (count < 2 || count > 1024) { raise_value_error("chunks must be in 2..1024"); }
     options.chunks = static_cast<std::uint32_t>(count);
   }
-  options.chunk_bytes = chunk_bytes.is_none() ? 0 : to_bytes(chunk_bytes, "chunk_bytes");
-  options.credits     = credits.is_none() ? 0 : to_bytes(credits, "credits");
+  options.chunk_bytes = to_bytes_or_default(chunk_bytes, "chunk_bytes");
+  options.credits     = to_bytes_or_default(credits, "credits");
   py::gil_scoped_release const released;
   auto const info = device.handle.info();
   return PyScheduler{
@@ -134,11 +134,7 @@ void bind_scheduler(py::module_& module)
       [](PyScheduler const& self) { return self.handle.describe(); },
       py::call_guard<py::gil_scoped_release>())
     .def(
-      "close",
-      [](PyScheduler const& self) {
-        run_interruptibly([scheduler = self.handle] { scheduler.close(); });
-      },
-      "End what is queued, then refuse more. May be called again.");
+      "close", &close<PyScheduler>, "End what is queued, then refuse more. May be called again.");
 
   module.def(
     "shared_scheduler",

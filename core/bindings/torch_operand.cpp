@@ -37,17 +37,57 @@ Torch const* torch()
   return known;
 }
 
+/// Names of a tensor's attributes as Python objects, which a look-up by a C string would make each time.
+struct Names {
+  static PyObject* interned(char const* name)
+  {
+    auto* const made = PyUnicode_InternFromString(name);
+    if (made == nullptr) { throw py::error_already_set{}; }
+    return made;
+  }
+  PyObject* layout        = interned("layout");
+  PyObject* is_contiguous = interned("is_contiguous");
+  PyObject* is_conj       = interned("is_conj");
+  PyObject* is_neg        = interned("is_neg");
+  PyObject* data_ptr      = interned("data_ptr");
+  PyObject* nbytes        = interned("nbytes");
+  PyObject* is_cuda       = interned("is_cuda");
+  PyObject* is_cpu        = interned("is_cpu");
+  PyObject* get_device    = interned("get_device");
+};
+
+Names const& names()
+{
+  static Names const known;
+  return known;
+}
+
+py::object expect_object(PyObject* made)
+{
+  if (made == nullptr) { throw py::error_already_set{}; }
+  return py::reinterpret_steal<py::object>(made);
+}
+
+py::object get(py::handle object, PyObject* name)
+{ return expect_object(PyObject_GetAttr(object.ptr(), name)); }
+
+py::object call(py::handle object, PyObject* name)
+{ return expect_object(PyObject_CallMethodNoArgs(object.ptr(), name)); }
+
+bool is_true(py::object const& answer)
+{ return answer.cast<bool>(); }
+
 void expect_plain(py::handle tensor)
 {
-  if (tensor.attr("layout").ptr() != torch()->strided.ptr()) {
+  if (get(tensor, names().layout).ptr() != torch()->strided.ptr()) {
     raise_value_error(
       "a sparse tensor has no single range of bytes; pass its indices() and values()");
   }
-  if (!tensor.attr("is_contiguous")().cast<bool>()) {
+  if (!is_true(call(tensor, names().is_contiguous))) {
     raise_value_error(
       "a tensor must be contiguous; call .contiguous() for a copy, or pass the base tensor");
   }
-  if (tensor.attr("is_conj")().cast<bool>() || tensor.attr("is_neg")().cast<bool>()) {
+  if (is_true(call(tensor, names().is_conj)) || is_true(call(tensor, names().is_neg))) {
     raise_value_error(
       "the tensor's bytes are not its values: its conjugate or negative bit is set; call "
       ".resolve_conj().resolve_neg() first");
@@ -67,27 +107,30 @@ Operand torch_operand(py::handle tensor)
   expect_plain(tensor);
   Operand operand;
   operand.from_torch = true;
-  operand.address    = to_unsigned(tensor.attr("data_ptr")(), "data_ptr()");
-  operand.nbytes     = to_unsigned(tensor.attr("nbytes"), "nbytes");
+  operand.address    = to_unsigned(call(tensor, names().data_ptr), "data_ptr()");
+  operand.nbytes     = to_unsigned(get(tensor, names().nbytes), "nbytes");
   if (operand.address == 0 && operand.nbytes != 0) {
     raise_value_error(
       "the tensor has no memory behind it (a meta or fake tensor, or its storage was freed)");
   }
-  if (tensor.attr("is_cpu").cast<bool>()) { return operand; }
-  auto const device = tensor.attr("device");
-  auto const type   = device.attr("type").cast<std::string>();
-  if (type != "cuda") {
-    raise_type_error("a tensor must be on the CPU or on CUDA, not on '" + type + "'");
+  if (is_true(get(tensor, names().is_cuda))) {
+    operand.kind    = MemoryKind::cuda;
+    operand.ordinal = call(tensor, names().get_device).cast<int>();
+  } else if (!is_true(get(tensor, names().is_cpu))) {
+    raise_type_error("a tensor must be on the CPU or on CUDA, not on '" +
+                     py::str(tensor.attr("device").attr("type")).cast<std::string>() + "'");
   }
-  operand.kind    = MemoryKind::cuda;
-  operand.ordinal = device.attr("index").cast<int>();
   return operand;
 }
 
 dp_stream torch_current_stream(int ordinal)
 {
   auto const& current = torch()->current_stream;
-  if (!current.is_none()) { return to_unsigned(current(ordinal), "torch's current stream"); }
+  if (!current.is_none()) {
+    auto const number = py::int_(ordinal);
+    auto const handle = expect_object(PyObject_CallOneArg(current.ptr(), number.ptr()));
+    return to_unsigned(handle, "torch's current stream");
+  }
   auto const module = py::module_::import("torch.cuda");
   return to_stream(module.attr("current_stream")(ordinal));
 }

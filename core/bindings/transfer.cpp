@@ -24,11 +24,11 @@ std::optional<End> disk_end(py::handle object, std::uint64_t offset)
 {
   End end;
   end.on_disk = true;
-  if (py::isinstance<PyFile>(object)) {
+  if (is_a<PyFile>(object)) {
     end.place = client::file_place(object.cast<PyFile const&>().handle, offset);
     return end;
   }
-  if (py::isinstance<PyExtent>(object)) {
+  if (is_a<PyExtent>(object)) {
     auto const& extent = object.cast<PyExtent const&>();
     if (offset > extent.nbytes) {
       raise_value_error("offset " + std::to_string(offset) + " lies past the extent's " +
@@ -125,12 +125,10 @@ std::vector<dp_ticket*> to_tickets(py::handle after)
 {
   std::vector<dp_ticket*> result;
   auto const add = [&](py::handle item) {
-    if (!py::isinstance<PyTicket>(item)) {
-      raise_type_error("after takes tickets, not " + type_name(item));
-    }
+    if (!is_a<PyTicket>(item)) { raise_type_error("after takes tickets, not " + type_name(item)); }
     for (auto const& part : item.cast<PyTicket const&>().parts) { result.push_back(part.get()); }
   };
-  if (py::isinstance<PyTicket>(after)) {
+  if (is_a<PyTicket>(after)) {
     add(after);
   } else {
     for (auto const item : py::reinterpret_borrow<py::iterable>(after)) { add(item); }
@@ -157,7 +155,7 @@ PyTicket transfer(PyScheduler const& scheduler,
   auto const due  = to_nanoseconds(deadline, "deadline");
   // A generator's tickets would be gone before they are used: the list keeps them.
   py::object const predecessors =
-    py::isinstance<PyTicket>(after)
+    is_a<PyTicket>(after) || PyTuple_CheckExact(after.ptr()) != 0
       ? py::reinterpret_borrow<py::object>(after)
       : py::object{py::list(py::reinterpret_borrow<py::object>(after))};
   auto const before_tickets = to_tickets(predecessors);

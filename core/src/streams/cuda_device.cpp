@@ -26,24 +26,33 @@ cuda::DevicePointer as_device_pointer(void const* pointer)
 
 }  // namespace
 
-/// Makes the device's primary context current for this thread, and puts the old one back.
+/// Makes the device's primary context current for this thread, and puts the old one back. Where it is
+/// current already, as in a thread that uses the CUDA runtime, the driver is only asked for that.
 class CudaDevice::Current {
  public:
   explicit Current(CudaDevice const& device) : device_{device}
   {
     device.check_usable();
+    cuda::Context current = nullptr;
+    if (device.driver_.context_get_current(&current) == cuda::success &&
+        current == device.context_) {
+      return;
+    }
     device.check(device.driver_.context_push(device.context_), "cuCtxPushCurrent");
+    pushed_ = true;
   }
   Current(Current const&)            = delete;
   Current& operator=(Current const&) = delete;
   ~Current()
   {
+    if (!pushed_) { return; }
     cuda::Context popped = nullptr;
     (void)device_.driver_.context_pop(&popped);
   }
 
  private:
   CudaDevice const& device_;
+  bool pushed_{false};
 };
 
 /// Lets this thread make calls that would otherwise break a capture in progress elsewhere.
@@ -144,6 +153,11 @@ int CudaDevice::find_numa_node() const
     return -1;
   }
   return numa_node_of_pci(bus_id.data());
+}
+
+void CudaDevice::adopt_thread() noexcept
+{
+  if (!unusable()) { (void)driver_.context_push(context_); }
 }
 
 // ---- streams

@@ -29,6 +29,8 @@ class CudaDevice final : public Device {
   [[nodiscard]] int numa_node() const noexcept override { return numa_node_; }
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
 
+  void adopt_thread() noexcept override;
+
   /// Non-blocking: it does not wait for the legacy default stream. Higher numbers come first here,
   /// as everywhere in this library, and are clamped to what the device has.
   [[nodiscard]] dp_stream create_stream(int priority) override;

@@ -45,6 +45,9 @@ class Device : public RefCounted {
   [[nodiscard]] virtual int numa_node() const noexcept         = 0;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
+  /// The calling thread is the library's own, and most of its calls will be for this device.
+  virtual void adopt_thread() noexcept {}
+
   // ---- streams
   /// Higher priorities come first, as everywhere here; what the device does not have is clamped.
   [[nodiscard]] virtual dp_stream create_stream(int priority) = 0;

@@ -26,6 +26,9 @@ class Mover {
   Mover(Mover const&)            = delete;
   Mover& operator=(Mover const&) = delete;
 
+  /// Called once by the progress thread, before anything else of it.
+  void adopt_thread() noexcept { device_->adopt_thread(); }
+
   // ---- mover_admit.cpp
 
   /// Takes a transfer in; its reference is held until it has ended.

@@ -17,6 +17,7 @@ namespace datapath {
 namespace {
 
 constexpr std::uint64_t spin_nanoseconds = 20'000;
+constexpr std::uint64_t spin_pause       = 1'500;
 constexpr std::uint64_t shortest_nap     = 20'000;
 constexpr std::uint64_t longest_nap      = 500'000;
 constexpr unsigned long timer_slack      = 1'000;
@@ -145,6 +146,7 @@ void Progress::read_inbox()
 
 void Progress::run()
 {
+  mover_->adopt_thread();
   last_activity_ = monotonic_now();
   while (!abandoned_.load(std::memory_order_relaxed)) {
     auto active = !inbox_.empty();
@@ -177,7 +179,11 @@ void Progress::idle(std::uint64_t now)
 {
   auto const quiet = now - last_activity_;
   if (quiet < spin_nanoseconds) {
-    std::this_thread::yield();
+    // Not at the driver without a pause: callers who record events there would wait for its locks.
+    auto const next = now + spin_pause;
+    do {
+      std::this_thread::yield();
+    } while (inbox_.empty() && monotonic_now() < next);
     return;
   }
   if (!mover_->needs_polling()) {
