@@ -100,9 +100,7 @@ def test_an_unknown_backend_is_refused() -> None:
 def test_a_backend_that_cannot_serve_raises_when_it_is_named() -> None:
     if not _refuses("cufile"):
         pytest.skip("cufile serves here")
-    with pytest.raises(
-        UnsupportedError, match=r"^the backend 'cufile' cannot serve: .*[Cc][Uu]"
-    ):
+    with pytest.raises(UnsupportedError, match=r"^the backend 'cufile' cannot serve: .*[Cc][Uu]"):
         io.Engine("cufile")
     assert io.Engine().describe()["backend"] in ("uring", "threads")
 
