@@ -301,6 +301,18 @@ def test_recomputation_alone_needs_no_lane() -> None:
     assert {group.where for group in refused.groups} == {Where.KEEP}
 
 
+def test_recipes_in_a_circle_are_not_used_and_said() -> None:
+    timeline = gpt(8192, 2, 0.25)
+    groups = list(timeline.groups)
+    one, other = (i for i, g in enumerate(groups) if g.recipe == "gelu")
+    groups[one] = dataclasses.replace(groups[one], recompute_inputs=(other,))
+    groups[other] = dataclasses.replace(groups[other], recompute_inputs=(one,))
+    timeline = dataclasses.replace(timeline, groups=tuple(groups))
+    plan = optimise(timeline, LINK, Limits(max_slowdown=0.02, host_bytes=64 * GIB))
+    assert {group.where for group in plan.groups} == {Where.KEEP, Where.HOST}
+    assert "computed from each other" in plan.notes[0]
+
+
 def test_an_empty_step() -> None:
     plan = optimise(Timeline((), (), 0.1), LINK, Limits(host_bytes=GIB))
     assert plan.groups == ()

@@ -240,6 +240,23 @@ def test_a_higher_peak_is_planned_with() -> None:
     assert abs(described["error"]["peak_bytes"]) < 0.01
 
 
+def test_a_little_above_max_memory_is_too_much() -> None:
+    limit = 5 * GIB
+    found = machine(Limits(max_memory=limit, host_bytes=64 * GIB))
+    for _ in range(3):
+        found.step(STEP)
+    more = GIB // 16
+    ticks = tuple(
+        dataclasses.replace(t, others=t.others + more, others_peak=t.others_peak + more)
+        for t in STEP.ticks
+    )
+    for _ in range(6):
+        found.step(dataclasses.replace(STEP, ticks=ticks))
+    described = found.steering.describe()
+    assert described["replans"] == 1
+    assert described["measured"]["peak_bytes"] <= limit
+
+
 def test_replanning_ends_and_says_so() -> None:
     calls = []
 

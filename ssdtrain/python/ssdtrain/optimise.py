@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from .needs import effective_needs
 from .plan import GroupPlan, Limits, Plan, Where
 from .schedule import Margins, Schedule, Scheduler
 from .selecting import RecomputeMode, Selector
@@ -91,6 +92,13 @@ class _Search:
         self.timeline = timeline
         self.rates = rates
         self.limits = limits
+        self.notes: list[str] = []
+        recipes = [i for i, group in enumerate(timeline.groups) if group.recipe is not None]
+        try:
+            effective_needs(timeline, recipes)
+        except ValueError as error:
+            self.notes.append(f"nothing is computed again: {error}")
+            limits = dataclasses.replace(limits, allow_recompute=False)
         self.scheduler = Scheduler(timeline, rates, margins)
         self.selector = Selector(self.scheduler, limits)
         self.keep = keep_everything(timeline)
@@ -103,7 +111,6 @@ class _Search:
         self.evaluations = self.budget = max(
             _TICKS_OF_IMPROVEMENT // max(len(timeline.ticks), 1), 20
         )
-        self.notes: list[str] = []
 
     def plan(self) -> Plan:
         limits = self.limits
@@ -119,10 +126,10 @@ class _Search:
             best = self._settled(self._lowest, allowed)
             gain = 0 if best is None else self.keep.peak_bytes - _peak(best)
             if best is None or gain < LEAST_GAIN * self.keep.peak_bytes:
-                return keep
+                return self._with_notes(keep)
             return self._with_notes(best)
         if self.keep.peak_bytes <= limits.max_memory:
-            return keep
+            return self._with_notes(keep)
         ceiling = limits.max_memory
         best = self._settled(lambda _: self._fastest_below(ceiling), math.inf)
         if best is None:
@@ -308,7 +315,7 @@ class _Search:
         Schedules take lanes as independent and pinned memory as estimated; the simulation does not.
         """
         within = allowed
-        pinned = self.limits.host_bytes
+        pinned = self.selector.placer.pinned_ceiling
         for _ in range(_CORRECTIONS):
             found = search(within)
             if found is None:

@@ -18,6 +18,8 @@ __all__ = ["Placer"]
 
 # Numbers of groups on disk that are tried before the least one is looked for.
 _STEPS = 16
+# Part of pinned memory that is left free.
+_HOLES = 64
 
 _Floats = NDArray[np.float64]
 
@@ -35,13 +37,14 @@ class Placer:
     host_allowed, disk_allowed : bool
         Whether groups may wait there.
     pinned_ceiling : int
-        Bytes of pinned memory to stay below; ``limits.host_bytes`` to begin with.
+        Bytes of pinned memory to stay below; a little less than ``limits.host_bytes``.
     """
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
         self._s = scheduler
         self._limits = limits
-        self.pinned_ceiling = limits.host_bytes
+        # Pools hand out whole pages, and have holes between buffers.
+        self.pinned_ceiling = limits.host_bytes - limits.host_bytes // _HOLES
         rates = scheduler.rates
         link = scheduler.direct or (scheduler.out_rate > 0 and scheduler.back_rate > 0)
         pinned = link and limits.host_bytes > 0

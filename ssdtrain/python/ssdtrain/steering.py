@@ -213,7 +213,7 @@ class Steering:
         if prediction is None:
             return
         shape.measured.append(result)
-        if not _differs(result, prediction):
+        if not (_differs(result, prediction) or self._exceeds(result, prediction)):
             shape.drifting = 0
             return
         shape.drifting += 1
@@ -231,6 +231,11 @@ class Steering:
         timeline, self._rates = corrected(shape.timeline, rates, shape.plan, results)
         shape.timeline = timeline
         self._make_plan(shape)
+
+    def _exceeds(self, result: StepResult, prediction: Prediction) -> bool:
+        """Whether a step took more memory than allowed, though the plan promised it would not."""
+        most = self._limits.max_memory
+        return most is not None and prediction.peak_bytes <= most < result.peak_bytes
 
     def _make_plan(self, shape: _Shape) -> None:
         assert shape.timeline is not None
