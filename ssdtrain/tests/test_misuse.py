@@ -64,7 +64,7 @@ def test_log_handler_that_asks_for_the_report(tmp_path: Path) -> None:
 
 
 def test_call_from_inside_the_offloader_raises(offloader: ssdtrain.Offloader) -> None:
-    with offloader._engine._lock, pytest.raises(RuntimeError, match="signal handler"):
+    with offloader._engine._lock.free(), pytest.raises(RuntimeError, match="signal handler"):
         offloader.report()
     assert offloader.report()["live_bytes"] == {}
 
@@ -80,7 +80,7 @@ def test_forked_child_leaves_the_parent_alone(
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with offloader._engine._lock:
+        with offloader._engine._lock.free():
             held.set()
             release.wait(20)
 

@@ -61,11 +61,10 @@ class Books:
             group.run.counts.keep(reason, group.nbytes)
 
     @contextmanager
-    def waiting(self, is_over: bool) -> Iterator[None]:
+    def waiting(self) -> Iterator[None]:
         """Around a wait for a transfer."""
         counts, profile = self.run.counts, self.run.profile
-        if not is_over:
-            counts.waits += 1
+        counts.waits += 1
         begin = time.perf_counter()
         try:
             if profile is None:

@@ -29,7 +29,7 @@ from .recomputation import Recomputation
 from .saved import Claim, KeptTensor, MovedTensor
 from .selection import Selection
 from .steps import Steps
-from .storage import ByteRange, Layout, VersionWatch, WeakStorage, byte_range, bytes_of
+from .storage import ByteRange, Layout, VersionWatch, WeakStorage, bytes_of
 from .stores import Stores, end_of, present
 from .streams import Streams
 from .subclasses import WrappedTensor, is_wrapper
@@ -96,46 +96,58 @@ class Engine:
             except AttributeError:
                 pass  # Its parts cannot be told apart: it stays.
         if self._closing:
-            reason: str | None = "offloader closed"
+            found: ByteRange | str = "offloader closed"
         elif self._lock.is_forked:
-            reason = "offloader of the parent process"
+            found = "offloader of the parent process"
         else:
-            reason = self.selection.reason_to_keep(tensor)
-        if reason is None and torch._C._len_torch_dispatch_stack() > 0:
+            found = self.selection.examine(tensor)
+        if isinstance(found, str):
+            return self._keep(tensor, found)
+        if torch._C._len_torch_dispatch_stack() > 0:
             # The engine's own operators are no model's.
             with torch._C._DisableTorchDispatch():
-                return self._save(tensor, reason)
-        return self._save(tensor, reason)
+                return self._move(tensor, found)
+        return self._move(tensor, found)
 
-    def _save(self, tensor: torch.Tensor, reason: str | None) -> KeptTensor | MovedTensor:
-        with self._lock:
-            self._drain()
-            counts = self.books.run.counts
+    def _keep(self, tensor: torch.Tensor, reason: str) -> KeptTensor:
+        counts = self.books.run.counts
+        with self._lock.free():
             counts.saved_tensors += 1
-            if reason is None:
-                storage = tensor.untyped_storage()
-                reason = self._reason_of_storage(storage)
-            if reason is not None:
-                counts.keep(reason, tensor.numel() * tensor.element_size())
-                return KeptTensor(tensor)
-            watch = VersionWatch(tensor)
-            span = byte_range(tensor)
+            counts.keep(reason, tensor.numel() * tensor.element_size())
+        return KeptTensor(tensor)
+
+    def _move(self, tensor: torch.Tensor, span: ByteRange) -> KeptTensor | MovedTensor:
+        storage = tensor.untyped_storage()
+        if self._excluded and (reason := self._reason_of_storage(storage)) is not None:
+            return self._keep(tensor, reason)
+        watch = VersionWatch(tensor)
+        layout = Layout.of(tensor)
+        actions: Actions | None = NOTHING
+        with self._lock.free():
+            self._drain()
+            self.books.run.counts.saved_tensors += 1
             group = self._find(storage, watch, span)
             is_new = group is None
             if group is None:
                 group = self._make(storage, watch, span, tensor)
-            group.handles += 1
+            # From here on an exception lets go of the claim, and with it of the group.
+            saved = MovedTensor(self, group, layout, watch)
+            group.claims.add(saved.claim)
             group.awaited += 1
-        # From here on an exception drops the handle, and with it the group.
-        saved = MovedTensor(self, group, Layout.of(tensor), watch)
-        if is_new:
-            self._send(group, tensor)
+            if is_new:
+                actions = self._place(group, tensor)
+        while actions is None:
+            self._stores.wait_for_room()
+            with self._lock.free():
+                actions = self._place(group, tensor)
+        if actions is not NOTHING:
+            self._carry_out(actions)
         self.books.faults.flush()
         return saved
 
     def exclude(self, storage: torch.UntypedStorage, reason: str) -> None:
         """Leave the tensors of a storage alone for as long as it lives."""
-        with self._lock:
+        with self._lock.free():
             self._excluded[storage._cdata] = (WeakStorage(storage), reason)
 
     def _reason_of_storage(self, storage: torch.UntypedStorage) -> str | None:
@@ -178,8 +190,8 @@ class Engine:
         self._table.add(group)
         self.steps.saved(run, group, tensor)
         for other in overlapped:
-            group.handles += other.handles
-            group.awaited += other.handles
+            group.claims |= other.claims
+            group.awaited += len(other.claims)
             other.merged_into = group
             other.is_counted = True
             if other.run.profile is not None:
@@ -194,24 +206,18 @@ class Engine:
             group.checksum is not None and _is_changed(storage, group)
         )
 
-    def _send(self, group: Group, tensor: torch.Tensor) -> None:
-        """Let a new group go where its step's policy wants it."""
+    def _place(self, group: Group, tensor: torch.Tensor) -> Actions | None:
+        """Let a new group go where its step's policy wants it. None: once there is room."""
+        if group.state is not State.KEPT:  # Another save has absorbed it.
+            return NOTHING
         run = group.run
-        is_placed = False
-        while not is_placed:
-            with self._lock:
-                if group.state is not State.KEPT:  # Another save has absorbed it.
-                    return
-                placement = self.steps.place(run, group, self._stores)
-                if run.wants_recipes or placement.where is Where.RECOMPUTE:
-                    placement = self._look_for_recipe(group, tensor, placement)
-                is_placed = group.ingredients is not None or self._stores.start(group, placement)
-                if is_placed:
-                    tick = run.tick("save", group, self.books.residency.settle())
-                    actions = run.policy.saved(tick, group, self._stores)
-            if not is_placed:
-                self._stores.wait_for_room()
-        self._carry_out(actions)
+        placement = self.steps.place(run, group, self._stores)
+        if run.wants_recipes or placement.where is Where.RECOMPUTE:
+            placement = self._look_for_recipe(group, tensor, placement)
+        if group.ingredients is None and not self._stores.start(group, placement):
+            return None
+        tick = run.tick("save", group, self.books.residency.settle())
+        return run.policy.saved(tick, group, self._stores)
 
     def _look_for_recipe(
         self, group: Group, tensor: torch.Tensor, placement: Placement
@@ -219,8 +225,10 @@ class Engine:
         ingredients = self.recomputation.find(group, tensor)
         measured = None
         if ingredients is not None:
-            with self.books.waiting(True):
-                measured = self.recomputation.measure(group, ingredients)
+            measured = self.recomputation.measured(ingredients)
+            if measured is None:
+                with self.books.waiting():
+                    measured = self.recomputation.measure(group, ingredients)
         if ingredients is None or measured is None or measured.is_exact is False:
             if placement.where is Where.RECOMPUTE:
                 return Placement(Where.KEEP, "no recipe")
@@ -237,13 +245,11 @@ class Engine:
     # ------------------------------------------------------------------ what a policy wants
 
     def _carry_out(self, actions: Actions) -> None:
-        if actions is NOTHING:
-            return
         for group in actions.drops:
             stored = group.stored
             if group.state is State.STORING and stored is not None:
                 self._stores.wait(group, stored)
-        with self._lock:
+        with self._lock.free():
             for group in actions.drops:
                 self._stores.give_back(group)
             for group in actions.reads:
@@ -261,8 +267,7 @@ class Engine:
     def _fetch(
         self, claim: Claim, describe: Callable[[], str], *, is_tick: bool
     ) -> tuple[torch.UntypedStorage, int]:
-        transfer = None
-        with self._lock:
+        with self._lock.free():
             self._drain()
             group = claim.group.resolve()
             if group.state is State.RELEASED:
@@ -286,13 +291,16 @@ class Engine:
                     self._loads.start(group, describe())
                 found = present(group.held), group.loaded_start
             transfer = group.transfer
-        self._carry_out(actions)
+            if found is not None and transfer is None:
+                self._loads.consume(claim, group)
+        if actions is not NOTHING:
+            self._carry_out(actions)
         if transfer is not None:
-            self._arrive(group, transfer, describe)
+            self._arrive(group, transfer, claim, describe)
         if found is None or self._is_foreign(group, found[0]):
             found = self._compute(group)
-        with self._lock:
-            self._loads.consume(claim, group)
+            with self._lock.free():
+                self._loads.consume(claim, group)
         return found
 
     def _tick_of_need(self, group: Group) -> Actions:
@@ -319,7 +327,7 @@ class Engine:
 
     def _compute(self, group: Group) -> tuple[torch.UntypedStorage, int]:
         output = self._run_recipe(group)
-        with self._lock:
+        with self._lock.free():
             if group.ingredients is not None and not group.in_memory_again():
                 self.books.residency.add(group)
                 self.recomputation.made(group, output, self._streams.current(group.device))
@@ -347,23 +355,26 @@ class Engine:
             if group.state is not State.DROPPED:
                 continue
             output = self._run_recipe(group)
-            with self._lock:
+            with self._lock.free():
                 if group.state is State.DROPPED:
                     self._dropped.extend(self.recomputation.keep(group, output))
                     self.books.residency.add(group)
                     self.books.count_kept(group, "what it is computed from changed")
 
-    def _arrive(self, group: Group, transfer: Ticket, describe: Callable[[], str]) -> None:
+    def _arrive(
+        self, group: Group, transfer: Ticket, claim: Claim, describe: Callable[[], str]
+    ) -> None:
         try:
             self._loads.arrive(group, transfer)
         except (Error, OSError) as error:
-            with self._lock:
+            with self._lock.free():
                 self._lingering.add(transfer, group.held)
                 self._loads.failed(group, transfer)
             raise lost(error, describe(), group) from error
         self._loads.verify(group, describe)
-        with self._lock:
+        with self._lock.free():
             self._loads.arrived(group, transfer)
+            self._loads.consume(claim, group)
 
     # ------------------------------------------------------------------ upkeep
 
@@ -372,35 +383,38 @@ class Engine:
         if self._lock.is_forked:
             return
         self._dropped.append(claim)
-        self.settle(blocking=False)
-
-    def settle(self, *, blocking: bool = True) -> None:
-        """Catch up with ended transfers and dropped tensors."""
-        if blocking:
-            with self._lock:
-                self._drain()
-        # One may have been dropped between a drain and the release.
-        while (not blocking or self._dropped) and self._lock.try_enter():
+        # One may come between a drain and the end of the lock.
+        while self._dropped and self._lock.try_enter():
             try:
                 self._drain()
             finally:
                 self._lock.leave()
-            if not self._dropped:
-                break
+        self.books.faults.flush()
+
+    def settle(self) -> None:
+        """Catch up with ended transfers and dropped tensors."""
+        with self._lock.free():
+            self._drain()
+        while self._dropped and self._lock.try_enter():
+            try:
+                self._drain()
+            finally:
+                self._lock.leave()
         self.books.faults.flush()
 
     def _drain(self) -> None:
         if self._lock.is_forked:  # Transfers and tiers are the parent's.
             return
         while self._dropped:
-            claim = self._dropped.popleft()
+            # It leaves the queue last: an interrupt in between only repeats what follows.
+            claim = self._dropped[0]
             group = claim.group.resolve()
-            if group.state is State.RELEASED:
-                continue
-            group.handles -= 1
-            self._loads.consume(claim, group)
-            if group.handles == 0:
-                self._release(group)
+            if group.state is not State.RELEASED:
+                group.claims.discard(claim)
+                self._loads.consume(claim, group)
+                if not group.claims:
+                    self._release(group)
+            self._dropped.popleft()
         self._stores.settle()
         self._lingering.settle()
 
@@ -428,15 +442,20 @@ class Engine:
             return None
         last = self.books.run.counts
         run = self.steps.next(self.books)
-        with self._lock:
+        with self._lock.free():
             self._excluded = {k: v for k, v in self._excluded.items() if v[0].get() is not None}
+            for group in [group for group in self._table if not group.claims]:
+                self._release(group)  # An interrupt came before its first claim.
+            self._loads.begin_step()
             self.steps.start(run, self.books)
         return last
 
     def report(self) -> dict[str, object]:
         """Counts of the last step, with the groups that are still waiting for their backward."""
         self.settle()
-        with self._lock:
+        with self._lock.free():
+            if not self._lock.is_forked:
+                self._stores.settle_all()
             run = self.books.run
             counts = run.counts.copy()
             live: dict[str, int] = {}
@@ -462,7 +481,7 @@ class Engine:
         if self._closed or self._lock.is_forked:
             return
         self._wait_for_all()
-        with self._lock:
+        with self._lock.free():
             self._drain()
             for group in list(self._table):
                 self._release(group)
@@ -474,7 +493,7 @@ class Engine:
         self._closed = True
 
     def _wait_for_all(self) -> None:
-        with self._lock:
+        with self._lock.free():
             tickets = self._lingering.tickets()
             for group in self._table:
                 if group.stored is not None:

@@ -34,6 +34,8 @@ class FaultLog:
 
     def flush(self) -> None:
         """Log what waits. Handlers are foreign code that may call the offloader: no lock here."""
+        if self._unlogged is None:
+            return
         text, self._unlogged = self._unlogged, None
         if text is not None:
             _log.warning("%s (further faults are in the report)", text)

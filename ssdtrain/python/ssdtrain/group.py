@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .recomputation import Ingredients
     from .run import Run
+    from .saved import Claim
     from .tiers import StoredCopy
 
 __all__ = ["Group", "State"]
@@ -65,8 +66,10 @@ class Group:
         Whether its bytes are counted as in the device's memory.
     is_needed : bool
         Whether backward has asked for it.
-    handles : int
-        Live saved tensors in the group.
+    nbytes : int
+        Bytes of the range.
+    claims : set of Claim
+        Of the live saved tensors in the group.
     awaited : int
         Of these, how many have not asked for their bytes since the last load.
     loaded_start : int
@@ -76,6 +79,13 @@ class Group:
     is_torn : bool
         Whether the memory was replaced while it was being stored (``resize_``, ``share_memory_``).
     """
+
+    __slots__ = (
+        "awaited", "checksum", "claims", "device", "held", "index", "ingredients",
+        "is_counted", "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
+        "loaded_start", "merged_into", "nbytes", "next", "previous", "run", "source", "span",
+        "state", "stored", "stream", "transfer", "watch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,6 +99,7 @@ class Group:
         self.source = WeakStorage(storage)
         self.watch = watch
         self.span = span
+        self.nbytes = span.stop - span.start
         address = self.source.pointer + span.start
         self.loaded_start = span.start - address % alignment_of(self.device)
         self.held: torch.UntypedStorage | None = storage
@@ -99,7 +110,7 @@ class Group:
         self.load_stream: int | None = None
         self.checksum: torch.Tensor | None = None
         self.ingredients: Ingredients | None = None
-        self.handles = 0
+        self.claims: set[Claim] = set()
         self.awaited = 0
         self.load_count = 0
         self.merged_into: Group | None = None
@@ -112,11 +123,6 @@ class Group:
         # Neighbours in the order of saving: prefetch walks back along it.
         self.previous: Group | None = None
         self.next: Group | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the range."""
-        return self.span.nbytes
 
     def resolve(self) -> Group:
         """The group that took over this one's saved tensors, or itself."""
@@ -142,7 +148,8 @@ class Group:
         The original if anything keeps it alive (*forwarding*), else a loaded copy that is still
         alive.
         """
-        if self.state in (State.KEPT, State.STORING) and self.held is not None:
+        state = self.state
+        if (state is State.KEPT or state is State.STORING) and self.held is not None:
             return self.held, 0
         original = self.source.get()
         if original is not None:

@@ -25,38 +25,33 @@ class Guard:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
+        # Entered by ``with`` alone: between a call of acquire() and what follows it an interrupt
+        # could leave the lock taken for ever.
+        self._lock = threading.RLock()
         self.is_forked = False
         _guards.add(self)
 
-    def __enter__(self) -> None:
-        if self._owner == threading.get_ident():
+    def free(self) -> threading.RLock:
+        """The lock, for ``with``; raises ``RuntimeError`` if this thread is inside already."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
             raise RuntimeError(
                 "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
                 " called the same offloader; call it from the training code instead"
             )
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        self._owner = 0
-        self._lock.release()
+        return self._lock
 
     def try_enter(self) -> bool:
         """As ``with``, unless someone is inside already; end it with :meth:`leave`."""
-        if not self._lock.acquire(blocking=False):
+        if self._lock._is_owned():  # type: ignore[attr-defined]
             return False
-        self._owner = threading.get_ident()
-        return True
+        return self._lock.acquire(blocking=False)
 
     def leave(self) -> None:
         """Undo :meth:`try_enter`."""
-        self.__exit__()
+        self._lock.release()
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
+        self._lock = threading.RLock()
         self.is_forked = True
 
 

@@ -18,7 +18,7 @@ from .checks import verify
 from .faults import lost
 from .group import Group, State
 from .saved import Claim
-from .storage import ByteRange, WeakStorage, address_of, bytes_of
+from .storage import ByteRange, WeakStorage, bytes_of
 from .stores import present
 from .streams import Streams
 
@@ -43,6 +43,8 @@ class Loads:
         self._streams = streams
         self._books = books
         self._checks = checks
+        self._begun: list[torch.UntypedStorage] = []
+        self._interrupted: list[torch.UntypedStorage] = []
 
     def start(self, group: Group, what: str) -> None:
         """Start to load a group that is on a tier."""
@@ -53,22 +55,27 @@ class Loads:
             copy = torch.empty(padding + group.nbytes, dtype=torch.uint8, device=group.device)
             storage = copy.untyped_storage()
             span = ByteRange(padding, padding + group.nbytes)
-            ordered = self._streams.kind(group.device) == "cuda"
-            into = (address_of if ordered else bytes_of)(storage, span)
-            group.transfer = present(group.stored).read(into, group.device, stream)
+            # Held from before the transfer knows its address until long after: an interrupt in
+            # between must not free memory that is being written to.
+            self._begun.append(storage)
+            transfer = present(group.stored).read(storage, span, group.device, stream)
         except (Error, OSError) as error:
             self._books.residency.remove(group)
             raise lost(error, what, group) from error
         except BaseException:
             self._books.residency.remove(group)
             raise
-        group.held = storage
+        group.transfer, group.held, group.state = transfer, storage, State.LOADING
+        self._begun.pop()
         group.loaded = WeakStorage(storage)
         group.load_stream = stream
-        group.state = State.LOADING
         group.load_count += 1
-        group.awaited = group.handles
+        group.awaited = len(group.claims)
         self._books.run.counts.loaded_bytes += group.nbytes
+
+    def begin_step(self) -> None:
+        """Let go of what was held for interrupted loads, two steps ago."""
+        self._interrupted, self._begun = self._begun, []
 
     def start_early(self, group: Group) -> None:
         """Start to load a group before it is asked for, if it has to be loaded at all."""
@@ -82,8 +89,11 @@ class Loads:
     def arrive(self, group: Group, transfer: Ticket) -> None:
         """Outside the lock: let the current stream, or on the CPU the host, wait for a load."""
         stream = self._streams.current(group.device)
-        with self._books.waiting(transfer.done()):
-            self._streams.order(transfer, stream)
+        if transfer.done():
+            transfer.result()
+        else:
+            with self._books.waiting():
+                self._streams.order(transfer, stream)
         storage = group.held
         if storage is not None and stream != group.load_stream:
             self._streams.use(bytes_of(storage, ByteRange(0, storage.nbytes())))
@@ -109,7 +119,8 @@ class Loads:
             group.held = group.loaded = group.transfer = None
             self._books.residency.remove(group)
 
-    def consume(self, claim: Claim, group: Group) -> None:
+    @staticmethod
+    def consume(claim: Claim, group: Group) -> None:
         """Let go of a loaded copy once every saved tensor in it has asked for it."""
         if claim.load_seen == group.load_count:
             return

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from .group import Group, State
+from .group import Group
 from .plan import Plan, Where
 
 __all__ = [
@@ -52,8 +51,7 @@ class Placement:
     waits: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(NamedTuple):
     """What is to be done at a tick, in this order.
 
     Attributes
@@ -126,6 +124,7 @@ class StreamingPolicy:
         self._backlog = backlog
         self._prefetch = prefetch
         self._wait = wait
+        self._anywhere = Placement(None, waits=wait)
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
@@ -138,7 +137,7 @@ class StreamingPolicy:
             and not outgoing.in_stream_order(group)
         ):
             return Placement(Where.KEEP, "drives behind")
-        return Placement(None, waits=self._wait)
+        return self._anywhere
 
     def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
         """As :meth:`Policy.saved`."""
@@ -197,12 +196,16 @@ class PlannedPolicy:
         self.plan = plan
         self._groups = groups
         self._rest = rest
-        self._drops = _by_tick((g.drop_at, i) for i, g in enumerate(plan.groups))
-        self._reads = _by_tick((g.read_at, i) for i, g in enumerate(plan.groups))
-        self._loads = _by_tick((g.load_at, i) for i, g in enumerate(plan.groups))
-        # Of those that start at one tick the one saved last is needed first.
-        for indices in (*self._reads.values(), *self._loads.values()):
-            indices.reverse()
+        self._placements = {where: Placement(where, "planned to stay") for where in Where}
+        self._ticks: dict[int, tuple[list[int], list[int], list[int]]] = {}
+        for index, entry in enumerate(plan.groups):
+            for kind, tick in enumerate((entry.drop_at, entry.read_at, entry.load_at)):
+                if tick is not None:
+                    self._ticks.setdefault(tick, ([], [], []))[kind].append(index)
+        for _, reads, loads in self._ticks.values():
+            # Of those that start at one tick the one saved last is needed first.
+            reads.reverse()
+            loads.reverse()
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
@@ -210,7 +213,7 @@ class PlannedPolicy:
             self._compare(group)
         if self.deviated is not None:
             return self._rest.place(group, outgoing)
-        return Placement(self.plan.groups[group.index].where, "planned to stay")
+        return self._placements[self.plan.groups[group.index].where]
 
     def _compare(self, group: Group) -> None:
         planned = self.plan.groups
@@ -240,15 +243,15 @@ class PlannedPolicy:
         return self._at(tick)
 
     def _at(self, tick: int) -> Actions:
-        drops, reads = self._drops.get(tick), self._reads.get(tick)
-        loads = self._loads.get(tick)
-        if drops is None and reads is None and loads is None:
+        entry = self._ticks.get(tick)
+        if entry is None:
             return NOTHING
-        return Actions(self._live(drops), self._live(reads), self._live(loads))
-
-    def _live(self, indices: Sequence[int] | None) -> list[Group]:
-        found = (self._groups[i] for i in indices or () if i < len(self._groups))
-        return [group for group in found if group is not None and group.state is not State.RELEASED]
+        groups, known = self._groups, len(self._groups)
+        drops, reads, loads = (
+            [group for i in indices if i < known and (group := groups[i]) is not None]
+            for indices in entry
+        )
+        return Actions(drops, reads, loads)
 
 
 def _before(group: Group) -> Iterator[Group]:
@@ -256,11 +259,3 @@ def _before(group: Group) -> Iterator[Group]:
     while candidate is not None:
         yield candidate
         candidate = candidate.previous
-
-
-def _by_tick(entries: Iterable[tuple[int | None, int]]) -> dict[int, list[int]]:
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for tick, index in entries:
-        if tick is not None:
-            found[tick].append(index)
-    return dict(found)

@@ -119,20 +119,17 @@ class Recomputation:
             reads.append(storage)
         return Ingredients(recipe, reads)
 
+    def measured(self, ingredients: Ingredients) -> Measurement | None:
+        """What a run of the recipe took, and gave; None if there was none yet."""
+        return self._measured.get(_key_of(ingredients.recipe))
+
     def measure(self, group: Group, ingredients: Ingredients) -> Measurement | None:
-        """What a run of the recipe takes, and gives; None if its inputs are not at hand."""
+        """Measure that; None if the inputs are not at hand."""
+        inputs = self._at_hand(ingredients)
+        if inputs is None or group.held is None:
+            return None
         recipe = ingredients.recipe
-        key = (
-            recipe.name,
-            recipe.layout,
-            tuple((o.layout.dtype, o.layout.size, o.layout.stride) for o in recipe.inputs),
-        )
-        found = self._measured.get(key)
-        if found is None:
-            inputs = self._at_hand(ingredients)
-            if inputs is None or group.held is None:
-                return None
-            found = self._measured[key] = recipe.measure(inputs, group.held)
+        found = self._measured[_key_of(recipe)] = recipe.measure(inputs, group.held)
         return found
 
     @staticmethod
@@ -154,7 +151,7 @@ class Recomputation:
     def take(self, group: Group, ingredients: Ingredients) -> None:
         """A group's bytes go, and its recipe stays."""
         for claim in ingredients.claims():
-            claim.group.handles += 1
+            claim.group.claims.add(claim)
             claim.group.awaited += 1
         for operand in ingredients.recipe.inputs:
             self._readers.setdefault(operand.key, set()).add(group)
@@ -171,7 +168,7 @@ class Recomputation:
         group.load_stream = stream
         group.state = State.LOADED
         group.load_count += 1
-        group.awaited = group.handles
+        group.awaited = len(group.claims)
 
     def keep(self, group: Group, output: torch.Tensor) -> list[Claim]:
         """A group has been computed again for good; the parts that it no longer needs."""
@@ -191,3 +188,8 @@ class Recomputation:
                 if not readers:
                     del self._readers[operand.key]
         return list(ingredients.claims())
+
+
+def _key_of(recipe: Recipe) -> tuple[object, ...]:
+    inputs = tuple((o.layout.dtype, o.layout.size, o.layout.stride) for o in recipe.inputs)
+    return recipe.name, recipe.layout, inputs

@@ -7,7 +7,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from .storage import ALIGNMENT, byte_range
+from .storage import ALIGNMENT, ByteRange, byte_range
 
 __all__ = ["Selection"]
 
@@ -41,35 +41,54 @@ class Selection:
     def __init__(self, min_bytes: int) -> None:
         self.min_bytes = min_bytes
         self._device_type: str | None = None
+        self._plain_keys: set[int] = set()
 
     @property
     def device_type(self) -> str | None:
         """``"cuda"``, ``"cpu"``, or None before the first tensor of a size that matters."""
         return self._device_type
 
-    def reason_to_keep(self, tensor: torch.Tensor) -> str | None:
-        """None if the tensor may leave, else the reason for the report."""
+    def examine(self, tensor: torch.Tensor) -> ByteRange | str:
+        """The bytes to store if the tensor may leave, else the reason for the report."""
         if type(tensor) is not torch.Tensor:
             if isinstance(tensor, torch.nn.Parameter):
                 return "parameter"
             return f"subclass {type(tensor).__name__}"
-        reason = self.reason_of_surroundings(tensor)
-        if reason is not None:
-            return reason
+        if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
+            return f"inside {mode}"
+        # All that these rules ask for is in a tensor's dispatch keys: one look for what was seen.
+        keys = torch._C._dispatch_keys(tensor).raw_repr()
+        if keys not in self._plain_keys:
+            reason = self._reason_of_kind(tensor)
+            if reason is not None:
+                return reason
+            self._plain_keys.add(keys)
+        base = tensor._base
+        if base is None:
+            base = tensor
+        if (base.requires_grad and base.is_leaf) or isinstance(base, torch.nn.Parameter):
+            return "parameter"
+        if tensor.numel() == 0:
+            return "smaller than min_bytes"
+        span = byte_range(tensor)
+        if span.stop - span.start < self.min_bytes:
+            return "smaller than min_bytes"
+        if (tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()) % ALIGNMENT:
+            return "storage not aligned"  # No copy could be laid out alike.
+        reason = self._reason_of_device(tensor)
+        return span if reason is None else reason
+
+    @staticmethod
+    def _reason_of_kind(tensor: torch.Tensor) -> str | None:
+        if is_functorch_wrapped_tensor(tensor):
+            return "inside a functorch transform"
         if tensor.layout is not torch.strided or tensor.is_quantized:
             return f"layout {tensor.layout}"
         if tensor.is_nested or tensor._is_zerotensor():
             return "nested tensor" if tensor.is_nested else "zero tensor without memory"
         if tensor.is_conj() or tensor.is_neg():
             return "lazily conjugated or negated view"
-        base = tensor if tensor._base is None else tensor._base
-        if isinstance(base, torch.nn.Parameter) or (base.is_leaf and base.requires_grad):
-            return "parameter"
-        if tensor.numel() == 0 or byte_range(tensor).nbytes < self.min_bytes:
-            return "smaller than min_bytes"
-        if (tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()) % ALIGNMENT:
-            return "storage not aligned"  # No copy could be laid out alike.
-        return self._reason_of_device(tensor.device.type)
+        return None
 
     @staticmethod
     def reason_of_surroundings(tensor: torch.Tensor) -> str | None:
@@ -80,12 +99,15 @@ class Selection:
             return f"inside {mode}"
         return None
 
-    def _reason_of_device(self, device_type: str) -> str | None:
-        if device_type not in ("cuda", "cpu"):
-            return f"device {device_type}"
-        # A model on the GPU saves the odd CPU tensor; one on the CPU never saves a GPU tensor.
-        if self._device_type is None or device_type == "cuda":
-            self._device_type = device_type
-        if device_type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return "while a CUDA graph is recorded"
-        return None if device_type == self._device_type else f"device {device_type}"
+    def _reason_of_device(self, tensor: torch.Tensor) -> str | None:
+        if tensor.is_cuda:
+            # A model on the GPU saves the odd CPU tensor; one on the CPU never saves a GPU tensor.
+            self._device_type = "cuda"
+            if torch.cuda.is_current_stream_capturing():
+                return "while a CUDA graph is recorded"
+            return None
+        if not tensor.is_cpu:
+            return f"device {tensor.device.type}"
+        if self._device_type is None:
+            self._device_type = "cpu"
+        return None if self._device_type == "cpu" else "device cpu"

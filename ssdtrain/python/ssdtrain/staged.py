@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from datapath_core import BudgetError, Error
 
+from .storage import address_of
+
 if TYPE_CHECKING:
     import torch
 
     from datapath_core import io
     from datapath_core.streams import Ticket
 
+    from .storage import ByteRange
     from .streams import Streams
     from .tiers import PinnedMemory
 
@@ -95,8 +98,15 @@ class StagedCopy:
         self._back = self._streams.move(buffer, self.extent, self._device, None)
         self._buffer = buffer
 
-    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+    def read(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> Ticket:
         """As ``StoredCopy.read``."""
+        into = address_of(storage, span)
         if self._back is not None and self._back.done() and _error_of(self._back) is not None:
             self._buffer = self._back = None  # Another try.
         self.read_ahead()
@@ -150,8 +160,15 @@ class DirectCopy:
     def read_ahead(self) -> None:
         """As ``StoredCopy.read_ahead``."""
 
-    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+    def read(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> Ticket:
         """As ``StoredCopy.read``."""
+        into = address_of(storage, span)
         after = () if self.out.done() else (self.out,)
         return self._streams.move(into, self.extent, device, stream, after, priority=1)
 

@@ -8,10 +8,10 @@ another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = [
     "ALIGNMENT",
@@ -30,22 +30,33 @@ __all__ = [
 # view.
 ALIGNMENT = 16
 
+_of_weak = torch.UntypedStorage._new_with_weak_ptr
+_empties: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+
 
 class WeakStorage:
-    """A reference to a storage that does not keep its bytes alive."""
+    """A reference to a storage that does not keep its bytes alive.
+
+    Attributes
+    ----------
+    key : int
+        The storage's identity: ``storage._cdata``.
+    pointer, nbytes : int
+        Of its memory when the reference was made. A storage can change its memory in place
+        (``resize_``, swapped data); then it is another identity.
+    """
+
+    __slots__ = ("key", "nbytes", "pointer")
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
-        self._weak = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-        self.key: int = self._weak.cdata
-        # A storage can change its memory in place (resize_, swapped data); then it is another
-        # identity.
+        # No public call makes a weak reference to a storage, or turns one into a storage.
+        self.key: int = storage._weak_ref()  # type: ignore[assignment]
         self.pointer: int = storage.data_ptr()
         self.nbytes: int = storage.nbytes()
 
     def get(self) -> torch.UntypedStorage | None:
         """The storage, if something keeps it alive with the memory it had."""
-        # No public call turns a weak reference to a storage into a storage.
-        storage = torch.UntypedStorage._new_with_weak_ptr(self.key)
+        storage = _of_weak(self.key)
         if storage is None or not self.is_same_memory(storage):
             return None
         return storage
@@ -53,6 +64,10 @@ class WeakStorage:
     def is_same_memory(self, storage: torch.UntypedStorage) -> bool:
         """Whether the storage still has the memory that was seen first."""
         return storage.data_ptr() == self.pointer and storage.nbytes() == self.nbytes
+
+    # Kept as a default: at the interpreter's end module globals may be gone.
+    def __del__(self, free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref) -> None:
+        free(self.key)
 
 
 class VersionWatch:
@@ -68,7 +83,11 @@ class VersionWatch:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.version: int = tensor._version
         alias = tensor.detach()
-        alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        key = tensor.dtype, tensor.device
+        empty = _empties.get(key)
+        if empty is None:
+            empty = _empties[key] = torch.empty(0, dtype=key[0], device=key[1])
+        alias.data = empty
         self._alias = alias
 
     def current(self) -> int:
@@ -88,8 +107,7 @@ class VersionWatch:
         return alias
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes ``start`` to ``stop`` (exclusive) of a storage."""
 
     start: int
@@ -118,8 +136,7 @@ class ByteRange:
         return ByteRange(start - start % ALIGNMENT, min(self.stop + margin, limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How a tensor lies on its storage: all that is needed to lay it on a copy of the bytes."""
 
     dtype: torch.dtype
@@ -136,15 +153,14 @@ class Layout:
             tensor.device,
             tensor.size(),
             tensor.stride(),
-            int(tensor.storage_offset()),
+            tensor.storage_offset(),  # type: ignore[arg-type]
         )
 
     def on(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
         """A tensor of this layout over a storage that begins at byte ``start`` of the original."""
-        offset = self.offset - start // self.dtype.itemsize
-        with torch.no_grad():
-            tensor = torch.empty(0, dtype=self.dtype, device=self.device)
-            return tensor.set_(storage, offset, self.size, self.stride)
+        offset = self.offset - start // self.dtype.itemsize if start else self.offset
+        tensor = torch.empty(0, dtype=self.dtype, device=self.device)
+        return tensor.set_(storage, offset, self.size, self.stride)
 
 
 def changed_in_place(what: str, version: int, expected: int) -> RuntimeError:
@@ -170,6 +186,9 @@ def byte_range(tensor: torch.Tensor) -> ByteRange:
     MLP) whose spans nearly coincide: one stored copy then serves the set.
     """
     itemsize = tensor.element_size()
+    if tensor.is_contiguous():
+        start = int(tensor.storage_offset()) * itemsize
+        return ByteRange(start - start % ALIGNMENT, start + tensor.numel() * itemsize)
     last = sum(int(n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     start = int(tensor.storage_offset()) * itemsize
     stop = start + (last + 1) * itemsize
@@ -182,9 +201,8 @@ def byte_range(tensor: torch.Tensor) -> ByteRange:
 
 def bytes_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
     """A one-dimensional uint8 tensor over a range of a storage."""
-    with torch.no_grad():
-        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
-        return tensor.set_(storage, span.start, (span.nbytes,), (1,))
+    tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return tensor.set_(storage, span.start, (span.nbytes,), (1,))
 
 
 def address_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
@@ -192,6 +210,5 @@ def address_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
     loose = torch._C._construct_storage_from_data_pointer(
         storage.data_ptr() + span.start, storage.device, span.nbytes
     )
-    with torch.no_grad():
-        tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
-        return tensor.set_(loose, 0, (span.nbytes,), (1,))
+    tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return tensor.set_(loose, 0, (span.nbytes,), (1,))

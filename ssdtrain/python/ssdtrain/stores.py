@@ -16,7 +16,7 @@ from .checks import checksum
 from .group import Group, State
 from .plan import Where
 from .policy import Placement
-from .storage import address_of, bytes_of
+from .storage import bytes_of
 from .streams import Streams
 from .tiers import StagingBusyError, StoredCopy, Tier
 
@@ -27,9 +27,10 @@ __all__ = ["Stores", "end_of", "present"]
 
 _T = TypeVar("_T")
 
-# Stores looked at per call: one that never ends must not hide those behind it, nor cost more than
-# it holds.
-_SETTLE_WINDOW = 16
+# Every so many calls not only the oldest stores are looked at: one that never ends must not hide
+# those behind it.
+_PATIENCE = 16
+_SETTLE_WINDOW = 64
 
 
 class Stores:
@@ -58,6 +59,7 @@ class Stores:
         self._streams = streams
         self._books = books
         self._checks = checks
+        self._calls = 0
         self._groups: dict[Group, None] = {}
         # Their originals are gone, but bytes may still be on the way from the host to disk.
         self._trailing: dict[Group, None] = {}
@@ -79,13 +81,10 @@ class Stores:
         kind = self._streams.kind(group.device)
         stream = self._streams.current(group.device)
         held = present(group.held)
-        # In stream order the memory must come back at the drop, whoever has seen the copy end by
-        # then: the transfer only knows its address.
-        data = (address_of if kind == "cuda" else bytes_of)(held, group.span)
         reason = "no tier for this device"
         for tier in self._tiers_for(placement.where, kind):
             try:
-                group.stored = tier.put(data, group.device, stream)
+                stored = tier.put(held, group.span, group.device, stream)
             except StagingBusyError:
                 if placement.waits:
                     return False
@@ -97,12 +96,12 @@ class Stores:
                 text = f"storing {group.nbytes} bytes to {tier.name}: {error}"
                 self._books.faults.note(text)
             else:
-                if self._checks:
-                    group.checksum = checksum(bytes_of(held, group.span))
-                group.stream = stream
-                group.state = State.STORING
+                # Before anything that can be interrupted: who lets go of the group sees the store.
+                group.stream, group.stored, group.state = stream, stored, State.STORING
                 self._groups[group] = None
                 self.nbytes += group.nbytes
+                if self._checks:
+                    group.checksum = checksum(bytes_of(held, group.span))
                 return True
         self._books.count_kept(group, reason)
         return True
@@ -117,15 +116,17 @@ class Stores:
         for tier in self.tiers:
             ticket = tier.oldest_write()
             if ticket is not None:
-                with self._books.waiting(ticket.done()):
+                with self._books.waiting():
                     end_of(ticket)
 
     # ------------------------------------------------------------------ giving memory back
 
     def wait(self, group: Group, stored: StoredCopy) -> None:
         """Outside the lock: let the group's stream, or on the CPU the host, wait for its store."""
+        if stored.out.done():
+            return  # Settling finds out how it has ended.
         try:
-            with self._books.waiting(stored.out.done()):
+            with self._books.waiting():
                 self._streams.order(stored.out, group.stream)
         except TimeoutError as error:
             raise TimeoutError(
@@ -135,7 +136,6 @@ class Stores:
         except (Error, OSError):
             if not stored.out.done():
                 raise
-            # Settling finds out, and keeps the tensor.
 
     def give_back(self, group: Group) -> None:
         """The group's stream comes after its store: the original may go."""
@@ -146,19 +146,34 @@ class Stores:
 
     def settle(self) -> None:
         """Catch up with stores that have ended."""
-        if self._groups:
+        if not self._groups and not self._trailing:
+            return
+        self._calls += 1
+        if self._calls % _PATIENCE == 0:
             for group in _first(self._groups, _SETTLE_WINDOW):
                 self.settle_one(group)
-        if self._trailing:
             for group in _first(self._trailing, _SETTLE_WINDOW):
                 self._settle_trailing(group)
+            for tier in self.tiers:
+                tier.settle()
+        while self._groups and self.settle_one(next(iter(self._groups))):
+            pass
+        while self._trailing and self._settle_trailing(next(iter(self._trailing))):
+            pass
+
+    def settle_all(self) -> None:
+        """Catch up with all stores that have ended."""
+        for group in list(self._groups):
+            self.settle_one(group)
+        for group in list(self._trailing):
+            self._settle_trailing(group)
         for tier in self.tiers:
             tier.settle()
 
     def settle_one(self, group: Group) -> bool:
         """Whether the store has ended, or is no longer."""
         if group.state is not State.STORING:
-            self._groups.pop(group, None)
+            self._forget(group)
             return True
         stored = present(group.stored)
         if not group.source.is_same_memory(present(group.held)):
@@ -181,17 +196,19 @@ class Stores:
         group.state = State.STORED
         group.held = None
         self._books.residency.given_back(group)
-        self._trailing[group] = None
+        if not present(group.stored).is_settled:
+            self._trailing[group] = None
 
-    def _settle_trailing(self, group: Group) -> None:
-        if group.stored is None:
-            del self._trailing[group]
-            return
-        fault = group.stored.settle()
-        if fault is not None:
-            self._books.faults.note(fault)
-        if group.stored.is_settled:
-            del self._trailing[group]
+    def _settle_trailing(self, group: Group) -> bool:
+        stored = group.stored
+        if stored is not None:
+            fault = stored.settle()
+            if fault is not None:
+                self._books.faults.note(fault)
+            if not stored.is_settled:
+                return False
+        del self._trailing[group]
+        return True
 
     def _keep_instead(self, group: Group, reason: str) -> None:
         self._forget(group)
@@ -207,8 +224,9 @@ class Stores:
         self._trailing.pop(group, None)
 
     def _forget(self, group: Group) -> None:
-        del self._groups[group]
-        self.nbytes -= group.nbytes
+        if group in self._groups:
+            del self._groups[group]
+            self.nbytes -= group.nbytes
 
 
 def present(value: _T | None) -> _T:

@@ -15,6 +15,7 @@ import torch
 from datapath_core import BudgetError, PinnedPool, io
 
 from .staged import DirectCopy, StagedCopy
+from .storage import ByteRange, address_of, bytes_of
 from .streams import Streams
 
 if TYPE_CHECKING:
@@ -51,8 +52,17 @@ class StoredCopy(Protocol):
     def read_ahead(self) -> None:
         """Bring bytes from disk to the host, where that is a way of its own."""
 
-    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
-        """Start to copy the bytes to a uint8 tensor of their size, in the order of a stream."""
+    def read(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> Ticket:
+        """Start to copy the bytes to a range of a storage, in the order of a stream.
+
+        On a device with streams nothing keeps the memory alive for the copy.
+        """
 
     def free(self) -> None:
         """Give the room back; work in flight ends first."""
@@ -66,11 +76,18 @@ class Tier(Protocol):
     def takes(self, kind: str) -> bool:
         """Whether tensors of a kind of device (:meth:`Streams.kind`) may come here."""
 
-    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
-        """Start to store a uint8 tensor behind the work that a stream has now.
+    def put(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> StoredCopy:
+        """Start to store a range of a storage behind the work that a stream has now.
 
-        On a device with streams nothing keeps the tensor's memory alive for the copy: it must
-        live, in the order of that stream, until :attr:`StoredCopy.out` has passed.
+        On a device with streams nothing keeps the memory alive for the copy: it must come back at
+        the drop, whoever has seen the copy end by then. It has to live, in the order of that
+        stream, until :attr:`StoredCopy.out` has passed.
 
         Raises
         ------
@@ -158,8 +175,15 @@ class _HostCopy:
     def read_ahead(self) -> None:
         pass
 
-    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
+    def read(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> Ticket:
         after = () if self.out.done() else (self.out,)
+        into = address_of(storage, span)
         return self._streams.move(into, self._buffer, device, stream, after, priority=1)
 
     def free(self) -> None:
@@ -167,6 +191,9 @@ class _HostCopy:
         if self._buffer is not None:
             self._buffer = None
             self._memory.resident -= self.nbytes
+
+    def __del__(self) -> None:
+        self.free()
 
 
 class HostTier:
@@ -182,10 +209,16 @@ class HostTier:
         """As :meth:`Tier.takes`. A copy of a CPU tensor in host memory would free nothing."""
         return kind == "cuda"
 
-    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
+    def put(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> StoredCopy:
         """As :meth:`Tier.put`."""
-        buffer = self._memory.allocate(data.numel(), resident=True)
-        out = self._streams.move(buffer, data, device, stream)
+        buffer = self._memory.allocate(span.nbytes, resident=True)
+        out = self._streams.move(buffer, address_of(storage, span), device, stream)
         return _HostCopy(buffer, out, self._streams, self._memory)
 
     def settle(self) -> None:
@@ -231,8 +264,14 @@ class _DiskCopy:
     def read_ahead(self) -> None:
         pass
 
-    def read(self, into: torch.Tensor, device: torch.device, stream: int | None) -> Ticket:
-        return self.extent.read(into)
+    def read(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> Ticket:
+        return self.extent.read(bytes_of(storage, span))
 
     def free(self) -> None:
         self.extent.free()
@@ -267,17 +306,23 @@ class DiskTier:
         """As :meth:`Tier.takes`."""
         return kind in ("cuda", "cpu")
 
-    def put(self, data: torch.Tensor, device: torch.device, stream: int | None) -> StoredCopy:
+    def put(
+        self,
+        storage: torch.UntypedStorage,
+        span: ByteRange,
+        device: torch.device,
+        stream: int | None,
+    ) -> StoredCopy:
         """As :meth:`Tier.put`."""
         if self._volume is None:
             raise ValueError("the offloader is closed; make a new one")
-        nbytes = data.numel()
+        nbytes = span.nbytes
         if self._streams.kind(device) == "cpu":
             extent = self._volume.allocate(nbytes)
-            return _DiskCopy(extent, extent.write(data))
+            return _DiskCopy(extent, extent.write(bytes_of(storage, span)))
         if nbytes > self._memory.staging:
             extent = self._volume.allocate(nbytes)
-            return DirectCopy(extent, data, device, stream, self._streams)
+            return DirectCopy(extent, address_of(storage, span), device, stream, self._streams)
         try:
             buffer = self._memory.allocate(nbytes, resident=False)
         except BudgetError as error:
@@ -286,6 +331,7 @@ class DiskTier:
                 raise StagingBusyError(str(error)) from error
             raise
         extent = self._volume.allocate(nbytes)
+        data = address_of(storage, span)
         copy = StagedCopy(extent, buffer, data, device, stream, self._streams, self._memory)
         self._writing.append(copy)
         return copy
