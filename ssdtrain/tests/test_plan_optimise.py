@@ -117,7 +117,7 @@ def test_gpt_blocks_reach_what_the_link_allows(
 
 
 def test_without_limits_two_per_cent_may_be_spent() -> None:
-    timeline = gpt(8192, 4, 0.5091)
+    timeline = gpt(8192, 2, 0.25)
     two = optimise(timeline, LINK, Limits(max_slowdown=0.02, host_bytes=64 * GIB))
     assert optimise(timeline, LINK, Limits(host_bytes=64 * GIB)) == two
 
@@ -216,9 +216,9 @@ def test_bytes_that_do_not_lower_the_peak_do_not_move() -> None:
 
 
 def test_the_disk_takes_what_the_host_has_no_room_for() -> None:
-    timeline = gpt(8192, 24, 6 * 0.5091)
+    timeline = gpt(8192, 12, 3 * 0.5091)
     rates = dataclasses.replace(LINK, write=10e9, read=10e9)
-    host = Limits(max_slowdown=0.02, host_bytes=16 * GIB)
+    host = Limits(max_slowdown=0.02, host_bytes=8 * GIB)
     both = dataclasses.replace(host, disk_bytes=100 * GIB)
     budget = dataclasses.replace(both, write_bytes=4 * GIB)
     found = {}

@@ -37,18 +37,20 @@ class Placer:
     host_allowed, disk_allowed : bool
         Whether groups may wait there.
     pinned_ceiling : int
-        Bytes of pinned memory to stay below; a little less than ``limits.host_bytes``.
+        Bytes of pinned memory to stay below.
     """
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
         self._s = scheduler
         self._limits = limits
-        # Pools hand out whole pages, and have holes between buffers.
-        self.pinned_ceiling = limits.host_bytes - limits.host_bytes // _HOLES
         rates = scheduler.rates
         link = scheduler.direct or (scheduler.out_rate > 0 and scheduler.back_rate > 0)
         pinned = link and limits.host_bytes > 0
         self.host_allowed = not scheduler.direct and limits.allow_host and pinned
+        # Pools hand out whole pages, and have holes between buffers that stay.
+        self.pinned_ceiling = limits.host_bytes
+        if self.host_allowed:
+            self.pinned_ceiling -= limits.host_bytes // _HOLES
         self.disk_allowed = (
             (pinned or scheduler.direct)
             and rates.write > 0
