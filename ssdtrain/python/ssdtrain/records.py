@@ -65,8 +65,7 @@ class Read:
         self.watch: VersionWatch | None = None
         if storage.weak.nbytes <= small_bytes or type(tensor) is torch.nn.Parameter:
             # Held until a recipe is asked for, and copied then.
-            with shared_counters():
-                self.alias = tensor.detach()
+            self.alias = tensor if tensor.is_leaf else _detached(tensor)
         elif widens:
             with shared_counters():
                 self.watch = VersionWatch(tensor)
@@ -131,6 +130,11 @@ def shared_counters() -> AbstractContextManager[None]:
     key = torch._C.DispatchKey.ADInplaceOrView
     guard: AbstractContextManager[None] = torch._C._SetExcludeDispatchKeyGuard(key, False)
     return guard
+
+
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    with shared_counters():
+        return tensor.detach()
 
 
 def span_of(layout: Layout) -> ByteRange:
