@@ -58,14 +58,20 @@ def test_tensor_parallel(case: str, outcomes: Get) -> None:
     assert_trained_alike(outcomes(TENSOR, case))
 
 
+@pytest.mark.parametrize("case", TENSOR)
+def test_local_parts_of_dtensors_go(case: str, outcomes: Get) -> None:
+    for outcome in outcomes(TENSOR, case):
+        assert "subclass DTensor" not in outcome.report["kept_by_reason"]
+
+
 @pytest.mark.xfail(
     strict=True,
-    reason="DTensor and AsyncCollectiveTensor are kept whole, not looked into",
+    reason="a transposed DTensor weight is taken for an activation, as its local part has no base",
 )
 @pytest.mark.parametrize("case", TENSOR)
-def test_local_parts_of_distributed_tensors_go(case: str, outcomes: Get) -> None:
+def test_sharded_weights_are_not_stored(case: str, outcomes: Get) -> None:
     for outcome in outcomes(TENSOR, case):
-        assert outcome.report["bytes"]["kept"] == 0, outcome.report["kept_by_reason"]
+        assert "alive elsewhere" not in outcome.report["kept_by_reason"]
 
 
 @pytest.mark.parametrize("case", PIPELINE)
