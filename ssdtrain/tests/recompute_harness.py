@@ -225,3 +225,22 @@ def assert_same_training(
     assert len(expected) == len(found)
     for one, other in zip(expected, found, strict=True):
         assert same_bits(one, other)
+
+
+def everything(operand: Operand) -> bool:
+    return True
+
+
+def only(tensor: torch.Tensor) -> Callable[[Operand], bool]:
+    key = tensor.untyped_storage()._cdata
+    return lambda operand: operand.key == key
+
+
+def run(recipe: Recipe, *inputs: torch.Tensor) -> torch.Tensor:
+    return recipe.run(inputs)
+
+
+def recipe_of(recorder: Recorder, tensor: torch.Tensor) -> Recipe:
+    recipe = recorder.recipe(tensor)
+    assert recipe is not None
+    return recipe
