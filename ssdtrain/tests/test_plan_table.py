@@ -38,6 +38,15 @@ def test_groups_are_folded_by_label_and_place() -> None:
     assert lines[8] == "note: something"
 
 
+def test_shapes_and_dtypes_are_not_folded() -> None:
+    groups = tuple(GroupPlan(8, label=f"bfloat16 16x{n} layers.{n % 2}.norm1") for n in (4, 5, 4))
+    text = plan_text(Plan(groups))
+    assert "2 of 0-2  bfloat16 16x4 layers.0.norm1" in text
+    assert "bfloat16 16x5 layers.1.norm1" in text
+    groups = tuple(GroupPlan(8, label=f"bfloat16 16x4 layers.{n}.norm1") for n in range(3))
+    assert "bfloat16 16x4 layers.*.norm1" in plan_text(Plan(groups))
+
+
 def test_the_prediction_in_words() -> None:
     prediction = Prediction(1.05, 1.0, 3 << 30, 4 << 30, 0.02, 0.03, 1 << 30, 0)
     text = plan_lines(Plan((), prediction))[1]

@@ -22,7 +22,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Groups with one label, apart from numbers in it, that go to one place."""
+    """Groups of one size and label, apart from numbers of layers, that go to one place."""
 
     first: int
     last: int
@@ -129,10 +129,11 @@ def _rows(plan: Plan, timeline: Timeline | None) -> Iterable[tuple[str, ...]]:
 
 
 def _runs(groups: tuple[GroupPlan, ...], timeline: Timeline | None) -> list[_Run]:
-    """Fold what has the same label, apart from numbers, and the same place."""
+    """Fold what has the same size, place and label, apart from numbers of layers."""
     found: dict[tuple[str, Where, int], _Run] = {}
     for index, group in enumerate(groups):
-        label = re.sub(r"\d+", "*", group.label)
+        # Numbers of layers, not those of dtypes and shapes.
+        label = re.sub(r"\b\d+\b", "*", group.label)
         drop, read, load = _moments(index, group, timeline)
         key = (label, group.where, group.nbytes)
         known = found.get(key)
