@@ -107,7 +107,7 @@ TEST_F(SchedulerAheadTest, ATransferThatCannotStartPoisonsOnlyAfterItsStreamToo)
 
 TEST_F(SchedulerAheadTest, AnEmptyFileDoesNotEndTheTransferBeforeTheStream)
 {
-  write_whole(scratch.file("f"), {});
+  std::filesystem::resize_file(scratch.file("f"), 0);
   auto const ticket = scheduler->transfer(load(memory));
   wait_until([&] { return !trace_of(*scheduler).empty(); });
   EXPECT_EQ(ticket->state(), DP_PENDING);
