@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from packages import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-with pytest.warns():
+with warnings.catch_warnings(action="ignore"):
     needed("megatron.core")
 
 import frameworks_cases_megatron as cases  # noqa: E402
