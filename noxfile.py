@@ -128,6 +128,7 @@ def frameworks(session: nox.Session) -> None:
     install_packages(session, python, packages=("core", "ssdtrain"))
     # DeepSpeed compiles nothing at install; what it then compiles when used, these tests leave out.
     session.env["DS_BUILD_OPS"] = "0"
+    pip_install(session, python, "setuptools", "wheel")
     pip_install(
         session, python, "--constraint", str(tests / "constraints.txt"), "--no-build-isolation",
         "megatron-core", "peft", "transformers", "accelerate", "lightning", "deepspeed",
