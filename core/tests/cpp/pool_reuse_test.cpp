@@ -77,9 +77,10 @@ TEST_F(PoolReuseTest, WaitsForTheOldestUnderPressure)
   auto buffer = pool_->allocate(mib);
   device_->copy_async(
     address_of(buffer->data()), address_of(source.data()), mib, CopyKind::host_to_device, stream_);
-  buffer->record_use(*device_, stream_);
+  // Before the use is recorded: the pool waits for what comes before that only.
   auto const copied = device_->acquire_event();
   device_->record(copied, stream_);
+  buffer->record_use(*device_, stream_);
   buffer          = nullptr;
   auto const next = pool_->allocate(mib);
   EXPECT_TRUE(device_->query(copied));
