@@ -149,6 +149,23 @@ def test_a_recomputation_takes_time_and_needs_its_input() -> None:
     assert found.recomputed == ((1, 2, 4.0),)
 
 
+def test_loads_that_begin_at_one_tick_come_in_the_order_of_their_needs() -> None:
+    s = Builder()
+    for name in ("a", "b", "c"):
+        s.allocate(10)
+        s.save(name, 10)
+    s.now = 10.0
+    for name in ("c", "a", "b"):
+        s.need(name)
+        s.release(name)
+        s.now += 1.0
+    plan = Plan((*(GroupPlan(10, HOST, drop_at=2, load_at=3) for _ in "ab"), GroupPlan(10)))
+    found = simulate(s.build(), LINK, plan)
+    # Against the order of saving b would come first, and a be waited for.
+    assert [t.group for t in found.transfers if t.lane == "h2d"] == [0, 1]
+    assert not [w for w in found.waits if w.cause == "load"]
+
+
 def test_an_input_is_held_until_it_was_used() -> None:
     s = Builder()
     s.allocate(3)

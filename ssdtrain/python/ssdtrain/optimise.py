@@ -316,7 +316,7 @@ class _Search:
         """
         within = allowed
         pinned = self.selector.placer.pinned_ceiling
-        for _ in range(_CORRECTIONS):
+        for attempt in range(1, _CORRECTIONS + 1):
             found = search(within)
             if found is None:
                 return None
@@ -327,7 +327,7 @@ class _Search:
             if late <= 0 and over <= 0:
                 return dataclasses.replace(plan, prediction=played)
             if late > 0:
-                within -= 1.1 * late
+                within -= 1.1 * attempt * late
             if over > 0:
                 pinned -= int(1.1 * over)
                 self.selector.placer.pinned_ceiling = max(pinned, 0)

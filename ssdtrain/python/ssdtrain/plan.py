@@ -43,6 +43,9 @@ class GroupPlan:
         Tick, no later than its need, at which it starts back to the device.
     label : str
         For people.
+    need_at : int or None
+        Tick at which it has to be there, for what is computed from it too: loads and reads that
+        start at one tick start in this order, and then those saved last first.
     """
 
     nbytes: int
@@ -51,6 +54,7 @@ class GroupPlan:
     read_at: int | None = None
     load_at: int | None = None
     label: str = ""
+    need_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,7 @@ class Plan:
             if "where" in changes:
                 changes["where"] = _where(changes["where"], f"group {position}")
                 if changes["where"] in (Where.KEEP, Where.RECOMPUTE):
-                    changes |= {"drop_at": None, "read_at": None, "load_at": None}
+                    changes |= dict.fromkeys(("drop_at", "read_at", "load_at", "need_at"))
             groups[position] = dataclasses.replace(groups[position], **changes)
             _check_group(groups[position], f"group {position}")
         return dataclasses.replace(self, groups=tuple(groups), prediction=None)
@@ -258,7 +262,8 @@ class Plan:
 
 
 def _check_group(plan: GroupPlan, name: str) -> None:
-    ticks = [("drop_at", plan.drop_at), ("read_at", plan.read_at), ("load_at", plan.load_at)]
+    names = ("drop_at", "read_at", "load_at", "need_at")
+    ticks = [(field, getattr(plan, field)) for field in names]
     if plan.nbytes < 0:
         raise ValueError(f"{name}: nbytes is {plan.nbytes}, less than 0")
     if plan.where in (Where.KEEP, Where.RECOMPUTE):
@@ -297,6 +302,7 @@ def _group_from(fields: Fields) -> GroupPlan:
         read_at=fields.optional_whole("read_at"),
         load_at=fields.optional_whole("load_at"),
         label=fields.text("label", ""),
+        need_at=fields.optional_whole("need_at"),
     )
     fields.nothing_else()
     _check_group(plan, fields.name)

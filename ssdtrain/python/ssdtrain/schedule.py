@@ -108,10 +108,10 @@ class Scheduler:
             for index, need in enumerate(needed)
             if need is not None and where[index] in (Where.HOST, Where.DISK)
         ]
-        moved.sort()
+        moved.sort(key=lambda item: (item[0], -item[1]))
         saved = [group.saved_at for group in self.timeline.groups]
         last_out = 0.0
-        for _, index in moved:
+        for index in sorted((index for _, index in moved), key=saved.__getitem__):
             last_out = max(last_out, times[saved[index]])
             last_out += self.bytes[index] / self.out_rate
         order = [index for _, index in moved]

@@ -172,9 +172,13 @@ class _Player:
                 self.reads_at[plan.read_at].append(index)
             if plan.load_at is not None:
                 self.loads_at[plan.load_at].append(index)
-        # Of those that begin at one tick the one saved last is needed first.
         for ahead in (*self.loads_at, *self.reads_at):
-            ahead.reverse()
+            ahead.sort(key=self._urgency)
+
+    def _urgency(self, index: int) -> tuple[int, int]:
+        """Order of loads that begin at one tick."""
+        need = self.needed[index]
+        return (len(self.timeline.ticks) if need is None else need, -index)
 
     def play(self) -> Simulation:
         timeline = self.timeline

@@ -28,7 +28,7 @@ class Schedule:
     ----------
     where : list of Where
         As asked for; what would have gone in vain is KEEP.
-    drop_at, read_at, load_at : list of (int or None)
+    drop_at, read_at, load_at, need_at : list of (int or None)
     seconds : float
         Of the step.
     memory : list of int
@@ -40,6 +40,7 @@ class Schedule:
     drop_at: list[int | None]
     read_at: list[int | None]
     load_at: list[int | None]
+    need_at: list[int | None]
     seconds: float
     memory: list[int]
     peak: int
@@ -54,6 +55,7 @@ class Schedule:
                 read_at=self.read_at[i],
                 load_at=self.load_at[i],
                 label=group.label,
+                need_at=self.need_at[i],
             )
             for i, group in enumerate(timeline.groups)
         )
@@ -297,11 +299,16 @@ class Walk:
             for index, place in enumerate(self.where)
             if place is Where.RECOMPUTE and self.needed[index] is not None
         )
+        need_at = [
+            need if place in (Where.HOST, Where.DISK) else None
+            for need, place in zip(self.needed, self.where, strict=True)
+        ]
         return Schedule(
             self.where,
             self.drop_at,
             self.read_at,
             self.load_at,
+            need_at,
             self.s.timeline.seconds + recomputing + late,
             memory,
             max(memory),
