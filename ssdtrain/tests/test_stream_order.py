@@ -41,7 +41,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         streams = NullStreams(delay, seed, runs_ahead=runs_ahead)
         monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
         given = {"spill": tmp_path, "host": 0, "ssd": "32MiB", "min_bytes": 1, "plan": "all"}
-        off = ssdtrain.Offloader(**(given | {"backlog": "256KiB"} | options))
+        off = ssdtrain.Offloader(**(given | {"backlog": "32KiB"} | options))
         made.append(off)
         return off
 

@@ -98,7 +98,7 @@ def assemble(
     selection = Selection(parse_size("min_bytes", min_bytes))
     if streams_only:
         wishes.refuse()
-    memory = _pinned_memory(host_bytes, backlog_bytes, has_disk=disk_bytes > 0)
+    memory = _pinned_memory(host_bytes, backlog_bytes, has_disk=disk_bytes > 0, checks=checks)
     limits = _limits(wishes, memory, host_bytes, disk_bytes)
     tiers: list[Tier] = [HostTier(memory, streams)] if host_bytes > 0 else []
     disk = None
@@ -124,11 +124,11 @@ def assemble(
     return parts
 
 
-def _pinned_memory(host: int, backlog: int, *, has_disk: bool) -> PinnedMemory:
+def _pinned_memory(host: int, backlog: int, *, has_disk: bool, checks: bool) -> PinnedMemory:
     """One budget: with a host tier the way to disk is part of it, else it is the backlog."""
     if host == 0:
-        return PinnedMemory(backlog, backlog)
-    return PinnedMemory(host, min(backlog, host // 2) if has_disk else 0)
+        return PinnedMemory(backlog, backlog, checks=checks)
+    return PinnedMemory(host, min(backlog, host // 2) if has_disk else 0, checks=checks)
 
 
 def _limits(wishes: Wishes, memory: PinnedMemory, host: int, disk: int) -> Limits:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,13 @@ class Books:
         self.faults = FaultLog()
         self.residency = Residency()
 
-    def begin_step(self, run: Run) -> None:
-        """A new step."""
+    def begin_step(self, run: Run, groups: Iterable[Group] = ()) -> None:
+        """A new step, with the groups that there are already."""
         self.run = run
         profile = run.profile
-        self.residency.begin_step(profile if profile is not None and profile.detailed else None)
+        self.residency.begin_step(
+            profile if profile is not None and profile.detailed else None, groups
+        )
 
     def count(self, group: Group) -> None:
         """Enter a group under where it is, the first time that backward, or its end, shows that."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +14,9 @@ from .storage import ByteRange, bytes_of
 if TYPE_CHECKING:
     from .group import Group
 
-__all__ = ["checksum", "verify"]
+__all__ = ["checksum", "poison", "poison_buffer", "verify"]
+
+_POISON = 0xFF
 
 _CHUNK = 1 << 20
 # Odd multipliers are invertible modulo 2**64, so one changed byte always changes the sum of its
@@ -56,3 +58,18 @@ def verify(group: Group, storage: torch.UntypedStorage, what: str) -> None:
             f" checksum {found.item():#x}, stored was {expected.item():#x}; gradients from it"
             " would be wrong"
         )
+
+
+def poison(storage: torch.UntypedStorage, span: ByteRange) -> None:
+    """Overwrite bytes that nobody but the caller holds, in the order of the current stream.
+
+    Whoever reads them nevertheless, as a transfer does that was not waited for, brings back NaNs.
+    """
+    # One reference is the caller's.
+    if torch._C._storage_Use_Count(storage._cdata) == 1:
+        bytes_of(storage, span).fill_(_POISON)
+
+
+def poison_buffer(buffer: Any) -> None:
+    """Overwrite a pinned buffer that no transfer uses any more."""
+    torch.frombuffer(buffer, dtype=torch.uint8).fill_(_POISON)

@@ -19,6 +19,7 @@ from datapath_core import Error
 from .accounting import StepCounts
 from .books import MOVED, Books
 from .checks import checksum
+from .delays import Delays
 from .faults import lost, resized
 from .group import Group, State
 from .guard import Guard
@@ -79,6 +80,7 @@ class Engine:
         self._dropped: deque[Claim] = deque()
         self._lingering = Lingering()
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
+        self._delays = Delays.from_environment() if checks else None
         self._closing = False
         self._closed = False
 
@@ -136,6 +138,7 @@ class Engine:
             group.awaited += 1
             if is_new:
                 actions = self._place(group, tensor)
+        self._pause(group)
         while actions is None:
             self._stores.wait_for_room()
             with self._lock.free():
@@ -217,7 +220,10 @@ class Engine:
         if group.ingredients is None and not self._stores.start(group, placement):
             return None
         tick = run.tick("save", group, self.books.residency.settle())
-        return run.policy.saved(tick, group, self._stores)
+        actions = run.policy.saved(tick, group, self._stores)
+        if actions is not NOTHING and self._stores.have_ended(actions):
+            return NOTHING
+        return actions
 
     def _look_for_recipe(
         self, group: Group, tensor: torch.Tensor, placement: Placement
@@ -244,10 +250,15 @@ class Engine:
 
     # ------------------------------------------------------------------ what a policy wants
 
+    def _pause(self, group: Group) -> None:
+        if self._delays is not None:
+            self._delays.pause(group.device)
+
     def _carry_out(self, actions: Actions) -> None:
         for group in actions.drops:
             stored = group.stored
             if group.state is State.STORING and stored is not None:
+                self._pause(group)
                 self._stores.wait(group, stored)
         with self._lock.free():
             for group in actions.drops:
@@ -293,6 +304,7 @@ class Engine:
             transfer = group.transfer
             if found is not None and transfer is None:
                 self._loads.consume(claim, group)
+        self._pause(group)
         if actions is not NOTHING:
             self._carry_out(actions)
         if transfer is not None:
@@ -384,22 +396,18 @@ class Engine:
             return
         self._dropped.append(claim)
         # One may come between a drain and the end of the lock.
-        while self._dropped and self._lock.try_enter():
-            try:
+        while self._dropped and not self._lock.is_mine:
+            with self._lock.free():
                 self._drain()
-            finally:
-                self._lock.leave()
         self.books.faults.flush()
 
     def settle(self) -> None:
         """Catch up with ended transfers and dropped tensors."""
         with self._lock.free():
             self._drain()
-        while self._dropped and self._lock.try_enter():
-            try:
+        while self._dropped and not self._lock.is_mine:
+            with self._lock.free():
                 self._drain()
-            finally:
-                self._lock.leave()
         self.books.faults.flush()
 
     def _drain(self) -> None:
@@ -415,10 +423,13 @@ class Engine:
                 if not group.claims:
                     self._release(group)
             self._dropped.popleft()
-        self._stores.settle()
-        self._lingering.settle()
+        if self._stores.has_work:
+            self._stores.settle()
+        if self._lingering.held:
+            self._lingering.settle()
 
     def _release(self, group: Group) -> None:
+        # An interrupt may come between any two lines; then all of it is done again.
         self.books.count(group)
         self._stores.release(group)
         if group.stored is not None:
@@ -427,10 +438,10 @@ class Engine:
         if group.transfer is not None:
             self._lingering.add(group.transfer, group.held)
         self._dropped.extend(self.recomputation.release(group))
-        group.state = State.RELEASED
         group.held = group.loaded = group.stored = group.transfer = group.checksum = None
-        self._table.remove(group)
         self.books.residency.remove(group)
+        self._table.remove(group)
+        group.state = State.RELEASED
         group.run.released(group)
 
     # ------------------------------------------------------------------ steps and accounts
@@ -447,7 +458,8 @@ class Engine:
             for group in [group for group in self._table if not group.claims]:
                 self._release(group)  # An interrupt came before its first claim.
             self._loads.begin_step()
-            self.steps.start(run, self.books)
+            self._stores.begin_step()
+            self.steps.start(run, self.books, self._table)
         return last
 
     def report(self) -> dict[str, object]:

@@ -81,10 +81,10 @@ class Group:
     """
 
     __slots__ = (
-        "awaited", "checksum", "claims", "device", "held", "index", "ingredients",
-        "is_counted", "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
-        "loaded_start", "merged_into", "nbytes", "next", "previous", "run", "source", "span",
-        "state", "stored", "stream", "transfer", "watch",
+        "awaited", "checksum", "claims", "device", "held", "index", "ingredients", "is_counted",
+        "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
+        "loaded_start", "merged_into", "nbytes", "run", "source", "span", "state", "stored",
+        "stream", "transfer", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -120,9 +120,6 @@ class Group:
         self.is_counted = False
         self.is_torn = False
         self.is_resident = False
-        # Neighbours in the order of saving: prefetch walks back along it.
-        self.previous: Group | None = None
-        self.next: Group | None = None
 
     def resolve(self) -> Group:
         """The group that took over this one's saved tensors, or itself."""

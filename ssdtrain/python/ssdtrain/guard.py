@@ -33,22 +33,17 @@ class Guard:
 
     def free(self) -> threading.RLock:
         """The lock, for ``with``; raises ``RuntimeError`` if this thread is inside already."""
-        if self._lock._is_owned():  # type: ignore[attr-defined]
+        if self.is_mine:
             raise RuntimeError(
                 "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
                 " called the same offloader; call it from the training code instead"
             )
         return self._lock
 
-    def try_enter(self) -> bool:
-        """As ``with``, unless someone is inside already; end it with :meth:`leave`."""
-        if self._lock._is_owned():  # type: ignore[attr-defined]
-            return False
-        return self._lock.acquire(blocking=False)
-
-    def leave(self) -> None:
-        """Undo :meth:`try_enter`."""
-        self._lock.release()
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread is inside."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

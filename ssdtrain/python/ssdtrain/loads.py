@@ -131,21 +131,25 @@ class Loads:
 
 
 class Lingering:
-    """Memory that transfers use, though nothing else needs it any more."""
+    """Memory that transfers use, though nothing else needs it any more.
+
+    Attributes
+    ----------
+    held : list of (Ticket, memory)
+    """
 
     def __init__(self) -> None:
-        self._held: list[tuple[Ticket, Any]] = []
+        self.held: list[tuple[Ticket, Any]] = []
 
     def add(self, ticket: Ticket, memory: Any) -> None:
         """Hold memory until a transfer has ended."""
         if not ticket.done():
-            self._held.append((ticket, memory))
+            self.held.append((ticket, memory))
 
     def settle(self) -> None:
         """Let go of what is no longer used."""
-        if self._held:
-            self._held = [entry for entry in self._held if not entry[0].done()]
+        self.held = [entry for entry in self.held if not entry[0].done()]
 
     def tickets(self) -> list[Ticket]:
         """The transfers."""
-        return [ticket for ticket, _ in self._held]
+        return [ticket for ticket, _ in self.held]

@@ -54,7 +54,9 @@ class Offloader:
         what stays. "all": everything that may go goes, and the forward pass waits when the drives
         fall behind. A plan of :attr:`plan`, or one edited: it is followed from the first step on.
     checks : bool, default False
-        Verify a checksum of every range that comes back; slow, to find faults.
+        Verify a checksum of every range that comes back, overwrite what is given back, and pause
+        at random where the environment says ``SSDTRAIN_DELAYS="SEED:MILLISECONDS"``; slow, to find
+        faults.
     backlog : int or str, default "256MiB"
         Bytes that may be on their way out at a time. Also the pinned memory through which GPU
         tensors pass to disk: a part of ``host``, or beside it with ``host=0``.

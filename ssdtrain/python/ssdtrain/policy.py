@@ -246,16 +246,22 @@ class PlannedPolicy:
         entry = self._ticks.get(tick)
         if entry is None:
             return NOTHING
-        groups, known = self._groups, len(self._groups)
-        drops, reads, loads = (
-            [group for i in indices if i < known and (group := groups[i]) is not None]
-            for indices in entry
+        drops, reads, loads = entry
+        return Actions(
+            self._live(drops) if drops else (),
+            self._live(reads) if reads else (),
+            self._live(loads) if loads else (),
         )
-        return Actions(drops, reads, loads)
+
+    def _live(self, indices: Sequence[int]) -> list[Group]:
+        groups, known = self._groups, len(self._groups)
+        return [group for i in indices if i < known and (group := groups[i]) is not None]
 
 
 def _before(group: Group) -> Iterator[Group]:
-    candidate = group.previous
-    while candidate is not None:
-        yield candidate
-        candidate = candidate.previous
+    """The groups of its step that were saved before a group, newest first."""
+    groups = group.run.groups
+    for index in range(group.index - 1, -1, -1):
+        candidate = groups[index]
+        if candidate is not None:
+            yield candidate

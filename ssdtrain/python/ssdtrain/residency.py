@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ class Residency:
         self._doubtful: deque[Group] = deque()
         self.profile: Profile | None = None
 
-    def begin_step(self, profile: Profile | None) -> None:
-        """A new step."""
+    def begin_step(self, profile: Profile | None, groups: Iterable[Group] = ()) -> None:
+        """A new step, with the groups that there are: an interrupt may have left some uncounted."""
+        self.nbytes = sum(group.nbytes for group in groups if group.is_resident)
         self.profile = profile
 
     def add(self, group: Group) -> None:
@@ -64,6 +66,8 @@ class Residency:
 
     def settle(self) -> int:
         """Look whether what else held memory has let go; the bytes in memory."""
+        if not self._doubtful:
+            return self.nbytes
         for _ in range(min(len(self._doubtful), _SETTLE_WINDOW)):
             group = self._doubtful.popleft()
             if not group.is_resident or group.held is not None:

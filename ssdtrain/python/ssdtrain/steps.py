@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,9 +81,9 @@ class Steps:
         self._orders[run] = order
         return run
 
-    def start(self, run: Run, books: Books) -> None:
-        """Inside the lock: the step begins."""
-        books.begin_step(run)
+    def start(self, run: Run, books: Books, groups: Iterable[Group]) -> None:
+        """Inside the lock: the step begins, with the groups that there are already."""
+        books.begin_step(run, groups)
         if run.profile is not None and self._meter is not None:
             run.profile.begin(self._meter)
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 from datapath_core import BudgetError, Error, OutOfSpaceError
 
 from .books import Books
-from .checks import checksum
+from .checks import checksum, poison
 from .group import Group, State
 from .plan import Where
-from .policy import Placement
+from .policy import Actions, Placement
 from .storage import bytes_of
 from .streams import Streams
 from .tiers import StagingBusyError, StoredCopy, Tier
@@ -144,10 +144,24 @@ class Stores:
         if self.in_stream_order(group) and not group.is_torn:
             self._has_left(group)
 
+    def have_ended(self, actions: Actions) -> bool:
+        """Give back the memory that actions want given back, if nothing has to wait for that."""
+        if actions.reads or actions.loads:
+            return False
+        for group in actions.drops:
+            if group.state is State.STORING and not present(group.stored).out.done():
+                return False
+        for group in actions.drops:
+            self.give_back(group)
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is on its way."""
+        return bool(self._groups or self._trailing)
+
     def settle(self) -> None:
         """Catch up with stores that have ended."""
-        if not self._groups and not self._trailing:
-            return
         self._calls += 1
         if self._calls % _PATIENCE == 0:
             for group in _first(self._groups, _SETTLE_WINDOW):
@@ -193,8 +207,12 @@ class Stores:
 
     def _has_left(self, group: Group) -> None:
         self._forget(group)
+        held, group.held = group.held, None
         group.state = State.STORED
-        group.held = None
+        if self._checks and held is not None:
+            if group.stream == self._streams.current(group.device):
+                poison(held, group.span)
+            held = None
         self._books.residency.given_back(group)
         if not present(group.stored).is_settled:
             self._trailing[group] = None
@@ -207,7 +225,7 @@ class Stores:
                 self._books.faults.note(fault)
             if not stored.is_settled:
                 return False
-        del self._trailing[group]
+        self._trailing.pop(group, None)
         return True
 
     def _keep_instead(self, group: Group, reason: str) -> None:
@@ -223,10 +241,14 @@ class Stores:
             self._forget(group)
         self._trailing.pop(group, None)
 
+    def begin_step(self) -> None:
+        """Count again what an interrupt may have left uncounted."""
+        self.nbytes = sum(group.nbytes for group in self._groups)
+
     def _forget(self, group: Group) -> None:
         if group in self._groups:
-            del self._groups[group]
             self.nbytes -= group.nbytes
+            self._groups.pop(group, None)
 
 
 def present(value: _T | None) -> _T:

@@ -15,11 +15,15 @@ __all__ = ["GroupTable"]
 
 
 class GroupTable:
-    """Finds groups by storage in constant time and links each to the one saved before it."""
+    """Finds groups by storage in constant time.
+
+    An interrupt may come between any two lines: a group is in the whole list at least as long as
+    it can be found by its storage, and both ways out may be taken again.
+    """
 
     def __init__(self) -> None:
+        self._groups: dict[Group, None] = {}
         self._by_storage: dict[int, list[Group]] = {}
-        self._newest: Group | None = None
 
     def of(self, storage: torch.UntypedStorage) -> Sequence[Group]:
         """The groups of a storage, also those of older versions of it."""
@@ -31,29 +35,18 @@ class GroupTable:
 
     def add(self, group: Group) -> None:
         """Enter a group as the newest."""
+        self._groups[group] = None
         self._by_storage.setdefault(group.source.key, []).append(group)
-        group.previous = self._newest
-        if self._newest is not None:
-            self._newest.next = group
-        self._newest = group
 
     def remove(self, group: Group) -> None:
         """Forget a group."""
-        siblings = self._by_storage[group.source.key]
-        siblings.remove(group)
+        siblings = self._by_storage.get(group.source.key, [])
+        if group in siblings:
+            siblings.remove(group)
         if not siblings:
-            del self._by_storage[group.source.key]
-        if group.previous is not None:
-            group.previous.next = group.next
-        if group.next is not None:
-            group.next.previous = group.previous
-        else:
-            self._newest = group.previous
-        group.previous = group.next = None
+            self._by_storage.pop(group.source.key, None)
+        self._groups.pop(group, None)
 
     def __iter__(self) -> Iterator[Group]:
-        """Newest first."""
-        group = self._newest
-        while group is not None:
-            yield group
-            group = group.previous
+        """Oldest first."""
+        return iter(self._groups)

@@ -14,6 +14,7 @@ import torch
 
 from datapath_core import BudgetError, PinnedPool, io
 
+from .checks import poison_buffer
 from .staged import DirectCopy, StagedCopy
 from .storage import ByteRange, address_of, bytes_of
 from .streams import Streams
@@ -117,12 +118,15 @@ class PinnedMemory:
         Ceiling in bytes.
     staging : int
         Part of it that only the way to and from disk may use.
+    checks : bool
+        Overwrite what is given back.
     """
 
-    def __init__(self, budget: int, staging: int) -> None:
+    def __init__(self, budget: int, staging: int, *, checks: bool = False) -> None:
+        self.checks = checks
         self.budget = budget
         self.staging = staging
-        self.resident = 0
+        self.residents: dict[int, int] = {}
         self._pool: PinnedPool | None = None
 
     def allocate(self, nbytes: int, *, resident: bool) -> Any:
@@ -133,11 +137,17 @@ class PinnedMemory:
         BudgetError
             If the budget, less what is for staging where the bytes are to stay, is used up.
         """
-        if nbytes > self.budget - (self.staging + self.resident if resident else 0):
+        taken = self.staging + self.resident if resident else 0
+        if nbytes > self.budget - taken:
             raise BudgetError(f"{nbytes} bytes do not fit into what is left of {self.budget}")
         if self._pool is None:
             self._pool = PinnedPool(self.budget)
         return self._pool.allocate(nbytes)
+
+    @property
+    def resident(self) -> int:
+        """Bytes that stay for the time being."""
+        return sum(self.residents.values())
 
     def stats(self) -> dict[str, int]:
         """What the pool says."""
@@ -159,7 +169,8 @@ class _HostCopy:
         self._memory = memory
         self.out = out
         self.nbytes = len(buffer)
-        memory.resident += self.nbytes
+        self._last_read: Ticket | None = None
+        memory.residents[id(self)] = self.nbytes
 
     @property
     def phase(self) -> str:
@@ -184,13 +195,17 @@ class _HostCopy:
     ) -> Ticket:
         after = () if self.out.done() else (self.out,)
         into = address_of(storage, span)
-        return self._streams.move(into, self._buffer, device, stream, after, priority=1)
+        self._last_read = self._streams.move(into, self._buffer, device, stream, after, priority=1)
+        return self._last_read
 
     def free(self) -> None:
         # The pool takes the memory back when the last transfer that uses it has ended.
         if self._buffer is not None:
+            read = self._last_read is None or self._last_read.done()
+            if self._memory.checks and self.out.done() and read:
+                poison_buffer(self._buffer)
             self._buffer = None
-            self._memory.resident -= self.nbytes
+        self._memory.residents.pop(id(self), None)
 
     def __del__(self) -> None:
         self.free()

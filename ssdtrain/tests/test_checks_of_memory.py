@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``checks=True``: what is given back is overwritten, and pauses change nothing but the time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from null_streams import NullStreams
+from torch import nn
+
+import ssdtrain
+from ssdtrain.checks import poison
+from ssdtrain.delays import Delays
+from ssdtrain.storage import ByteRange
+
+Check = Callable[..., Any]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", ["cpu", "strict", "ahead"])
+def test_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_step: Check, kind: str, seed: int
+) -> None:
+    monkeypatch.setenv("SSDTRAIN_DELAYS", f"{seed}:2")
+    if kind != "cpu":
+        streams = NullStreams(0.0002, seed, runs_ahead=kind == "ahead")
+        monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
+    off = ssdtrain.Offloader(
+        tmp_path, "128KiB", "8MiB", 1, "all", checks=True, backlog="16KiB", prefetch="32KiB"
+    )
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(4)])
+    x = torch.randn(64, 32)
+    for _ in range(2):
+        same_step(model, lambda: model(x).square().mean(), off)
+    assert off._engine._delays is not None
+    assert off._engine._delays.count > 0
+    gc.collect()
+    assert off.report()["live_bytes"] == {}
+    off.close()
+
+
+@pytest.mark.parametrize("text", ["x", "1", "1:-2", "1:nan", "a:3"])
+def test_pauses_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("SSDTRAIN_DELAYS", text)
+    assert isinstance(ssdtrain.Offloader(tmp_path, 0, "1MiB"), ssdtrain.Offloader)
+    with pytest.raises(ValueError, match="SEED:MILLISECONDS"):
+        ssdtrain.Offloader(tmp_path, 0, "1MiB", checks=True)
+
+
+def test_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSDTRAIN_DELAYS", raising=False)
+    assert Delays.from_environment() is None
+
+
+def test_poison_spares_what_others_hold() -> None:
+    tensor = torch.zeros(64, dtype=torch.uint8)
+    poison(tensor.untyped_storage(), ByteRange(0, 64))
+    assert tensor.sum() == 0
+    storage = torch.zeros(64, dtype=torch.uint8).untyped_storage()
+    poison(storage, ByteRange(16, 64))
+    assert list(storage)[:18] == [0] * 16 + [255] * 2
+
+
+def test_memory_is_overwritten_at_the_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A copy that nobody waited for brings back what it must not.
+    streams = NullStreams(0.02, 3)
+    monkeypatch.setattr(streams, "order", lambda ticket, stream, timeout=None: None)
+    monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
+    off = ssdtrain.Offloader(tmp_path, "1MiB", "1MiB", 1, "all", checks=True, backlog="16KiB")
+    w = torch.randn(64, 64, requires_grad=True)
+    for _ in range(5):
+        with off:
+            loss = (w * 2).sin().cos().sum()
+        stored = [group.stored for group in off._engine._table if group.stored is not None]
+        for copy in stored:
+            copy.out.result()
+        back = [torch.frombuffer(copy._buffer, dtype=torch.float32) for copy in stored]
+        if any(torch.isnan(tensor).any() for tensor in back):
+            break
+        del loss
+    else:
+        pytest.fail("every copy was in time")
+    off.close()
