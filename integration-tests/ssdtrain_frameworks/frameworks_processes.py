@@ -59,7 +59,7 @@ def two_processes(cases: list[str], folder: Path) -> dict[str, list[Outcome]]:
     outputs = []
     try:
         for process in processes:
-            outputs.append(process.communicate(timeout=150)[0])
+            outputs.append(process.communicate(timeout=280)[0])
     finally:
         for process in processes:
             process.kill()

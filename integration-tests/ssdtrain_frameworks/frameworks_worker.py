@@ -46,7 +46,7 @@ def main(rank: int, rendezvous: str, out: str, spill: str, cases: list[str]) -> 
         init_method=f"file://{rendezvous}",
         rank=rank,
         world_size=2,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=200),
     )
     found: dict[str, dict[str, Any]] = {}
     for case in cases:
