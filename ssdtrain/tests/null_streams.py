@@ -34,6 +34,7 @@ class NullStreams(Streams):
         self._random = random.Random(seed)
         self._runs_ahead = runs_ahead
         self._stores: list[tuple[Ticket, Any]] = []
+        self._waited: list[Ticket] = []
         self._slow = self.device.allocate(1)
         self.ordered: list[int | None] = []
 
@@ -53,8 +54,11 @@ class NullStreams(Streams):
         priority: int = 0,
     ) -> Ticket:
         tickets = [after] if isinstance(after, Ticket) else list(after)
+        if stream is not None:
+            self._waited = [ticket for ticket in self._waited if not ticket.done()]
+            tickets += self._waited
         if self._delay:
-            for _ in range(self._random.randint(0, 3)):
+            for _ in range(self._random.randint(1, 3)):
                 tickets.append(self.scheduler(device).transfer(self._slow, b"x", after=tickets))
         is_store = isinstance(source, torch.Tensor)
         if is_store and self._runs_ahead:
@@ -66,7 +70,9 @@ class NullStreams(Streams):
 
     def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
         self.ordered.append(stream)
-        if not any(ticket is store for store, _ in self._stores):
+        if any(ticket is store for store, _ in self._stores):
+            self._waited.append(ticket)  # What is put on the stream from here on waits for it.
+        else:
             ticket.wait(stream, timeout=timeout)
             ticket.result(timeout)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -217,4 +218,21 @@ def test_steps_that_overlap_are_not_measured(tmp_path: Path) -> None:
     with off:
         pass
     assert len(watch.results) <= 1
+    off.close()
+
+
+def test_trace_of_an_offloader(tmp_path: Path) -> None:
+    off = ssdtrain.Offloader(tmp_path, 0, "16MiB", min_bytes=1, plan="all", backlog=0)
+    w = torch.randn(64, 64, requires_grad=True)
+    for _ in range(2):
+        with off:
+            loss = (w @ w).tanh().sum()
+        loss.backward()
+    off.trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [event.get("name") for event in events]
+    assert "store" in names
+    assert "load" in names
+    assert "wait" in names
+    assert any(event.get("ph") == "C" for event in events)
     off.close()

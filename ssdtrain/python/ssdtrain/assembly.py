@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from datapath_core import Error
+from datapath_core.streams import Scheduler
 
 from .arguments import PathLike, parse_fraction, parse_paths, parse_size
 from .engine import Engine
@@ -55,16 +56,21 @@ class Parts:
         device = self.engine.steps.device
         if device is None:
             return Rates()
-        scheduler = self.streams.scheduler(device) if device.type == "cuda" else None
         volumes = [None] if self.disk is None else [self.disk.volume, None]
-        for volume in volumes:
-            try:
-                return measure_rates(
-                    device, scheduler=scheduler, pinned=self._pinned, volume=volume
-                )
-            except (Error, OSError) as error:
-                self.engine.books.faults.note(f"measuring the lanes: {error}")
-        return Rates()
+        # One of its own: those of the engine number their transfers for the trace.
+        scheduler = Scheduler(f"cuda:{device.index or 0}") if device.type == "cuda" else None
+        try:
+            for volume in volumes:
+                try:
+                    return measure_rates(
+                        device, scheduler=scheduler, pinned=self._pinned, volume=volume
+                    )
+                except (Error, OSError) as error:
+                    self.engine.books.faults.note(f"measuring the lanes: {error}")
+            return Rates()
+        finally:
+            if scheduler is not None:
+                scheduler.close()
 
     def _pinned(self, nbytes: int) -> object:
         return self.memory.allocate(nbytes, resident=False)

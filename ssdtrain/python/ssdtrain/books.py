@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .faults import FaultLog
 from .residency import Residency
 from .run import Run
+from .trace import Lane, Quantity, Tracer
 
 if TYPE_CHECKING:
     from .group import Group
@@ -19,6 +20,8 @@ __all__ = ["MOVED", "Books"]
 
 # Places that bytes can go to; everything else is a reason for which they stayed.
 MOVED = ("host", "disk", "recompute")
+
+_COUNTER_NS = 500_000
 
 
 class Books:
@@ -30,16 +33,20 @@ class Books:
         The present step.
     faults : FaultLog
     residency : Residency
+    tracer : Tracer
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.faults = FaultLog()
         self.residency = Residency()
+        self.tracer = Tracer()
+        self._counted = 0
 
     def begin_step(self, run: Run, groups: Iterable[Group] = ()) -> None:
         """A new step, with the groups that there are already."""
         self.run = run
+        self.tracer.begin_step(run.counts.step)
         profile = run.profile
         self.residency.begin_step(
             profile if profile is not None and profile.detailed else None, groups
@@ -68,6 +75,7 @@ class Books:
         counts, profile = self.run.counts, self.run.profile
         counts.waits += 1
         begin = time.perf_counter()
+        token = self.tracer.begin("wait")
         try:
             if profile is None:
                 yield
@@ -75,4 +83,23 @@ class Books:
                 with profile.waiting():
                     yield
         finally:
+            marks = None if profile is None else profile.last_wait()
+            if marks is None:
+                self.tracer.end(token, Lane.COMPUTE, "wait")
+            else:  # The device waits, and the host does not.
+                self.tracer.end(token, Lane.COMPUTE, "wait, asked for")
+                self.tracer.device_span(Lane.COMPUTE, "wait", *marks)
             counts.wait_seconds += time.perf_counter() - begin
+
+    def count_bytes(self, backlog: int) -> None:
+        """Enter what is where into the trace, now and then."""
+        now = time.monotonic_ns()
+        if now - self._counted < _COUNTER_NS:
+            return
+        self._counted = now
+        device = self.residency.nbytes
+        profile = self.run.profile
+        if profile is not None and profile.detailed and profile.allocated:
+            device = profile.allocated
+        self.tracer.counter(Quantity.DEVICE, device)
+        self.tracer.counter(Quantity.BACKLOG, backlog)

@@ -36,6 +36,7 @@ from .streams import Streams
 from .subclasses import WrappedTensor, is_wrapper
 from .table import GroupTable
 from .tiers import Tier
+from .trace import Lane
 
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
@@ -219,6 +220,7 @@ class Engine:
             placement = self._look_for_recipe(group, tensor, placement)
         if group.ingredients is None and not self._stores.start(group, placement):
             return None
+        self.books.count_bytes(self._stores.nbytes)
         tick = run.tick("save", group, self.books.residency.settle())
         actions = run.policy.saved(tick, group, self._stores)
         if actions is not NOTHING and self._stores.have_ended(actions):
@@ -323,6 +325,7 @@ class Engine:
         profile = run.profile
         if profile is not None and self.steps.is_alive_elsewhere(group):
             profile.is_alive_elsewhere(group)
+        self.books.count_bytes(self._stores.nbytes)
         tick = run.tick("need", group, self.books.residency.settle())
         return run.policy.needed(tick, group, self._stores)
 
@@ -359,7 +362,13 @@ class Engine:
             else:
                 storage, start = read, 0
             inputs.append(operand.layout.on(storage, start))
-        return recipe.run(inputs)
+        token = self.books.tracer.begin(recipe.name)
+        try:
+            return recipe.run(inputs)
+        finally:
+            self.books.tracer.end(
+                token, Lane.RECOMPUTE, recipe.name, group=group.index, nbytes=group.nbytes
+            )
 
     def _before_write(self, groups: list[Group]) -> None:
         """What these groups are computed from is about to change: compute them now."""

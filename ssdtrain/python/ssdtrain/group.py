@@ -54,6 +54,8 @@ class Group:
     stream : int or None
         The stream that was current at the save: when it comes after the store, the original's
         memory may be used again.
+    begun : int
+        When its last transfer was started, in ``time.monotonic_ns()``.
     transfer : Ticket or None
         A load that has not been seen to end.
     ingredients : Ingredients or None
@@ -81,8 +83,8 @@ class Group:
     """
 
     __slots__ = (
-        "awaited", "checksum", "claims", "device", "held", "index", "ingredients", "is_counted",
-        "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
+        "awaited", "begun", "checksum", "claims", "device", "held", "index", "ingredients",
+        "is_counted", "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
         "loaded_start", "merged_into", "nbytes", "run", "source", "span", "state", "stored",
         "stream", "transfer", "watch",
     )  # fmt: skip
@@ -106,6 +108,7 @@ class Group:
         self.loaded: WeakStorage | None = None
         self.stored: StoredCopy | None = None
         self.stream: int | None = None
+        self.begun = 0
         self.transfer: Ticket | None = None
         self.load_stream: int | None = None
         self.checksum: torch.Tensor | None = None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from .saved import Claim
 from .storage import ByteRange, WeakStorage, bytes_of
 from .stores import present
 from .streams import Streams
+from .trace import Lane
 
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
@@ -58,6 +60,7 @@ class Loads:
             # Held from before the transfer knows its address until long after: an interrupt in
             # between must not free memory that is being written to.
             self._begun.append(storage)
+            group.begun, first = time.monotonic_ns(), self._streams.submitted(group.device)
             transfer = present(group.stored).read(storage, span, group.device, stream)
         except (Error, OSError) as error:
             self._books.residency.remove(group)
@@ -72,10 +75,24 @@ class Loads:
         group.load_count += 1
         group.awaited = len(group.claims)
         self._books.run.counts.loaded_bytes += group.nbytes
+        if stream is not None:
+            self._trace(group, Lane.H2D, self._streams.submitted(group.device) - 1, first)
 
     def begin_step(self) -> None:
         """Let go of what was held for interrupted loads, two steps ago."""
         self._interrupted, self._begun = self._begun, []
+
+    def _trace(self, group: Group, lane: Lane, number: int = -1, first: int = 0) -> None:
+        sequence = (f"cuda:{group.device.index or 0}", number) if number >= first else None
+        self._books.tracer.span(
+            lane,
+            "load",
+            group.begun,
+            time.monotonic_ns(),
+            group=group.index,
+            nbytes=group.nbytes,
+            sequence=sequence,
+        )
 
     def start_early(self, group: Group) -> None:
         """Start to load a group before it is asked for, if it has to be loaded at all."""
@@ -108,6 +125,8 @@ class Loads:
         """After :meth:`arrive`."""
         if group.transfer is transfer:
             group.state = State.LOADED
+            if group.load_stream is None:
+                self._trace(group, Lane.READ)
             # Consumers on other streams have to wait as well, until the host has seen the end.
             if transfer.done():
                 group.transfer = None

@@ -232,6 +232,22 @@ class Offloader:
         if last.saved_tensors:
             self._wear.step(max(written - before, 0), now - since)
 
+    def trace(self, path: PathLike) -> None:
+        """Write what happened in the last steps, for https://ui.perfetto.dev.
+
+        Parameters
+        ----------
+        path : path
+            Of a JSON file.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self._engine.settle()
+        self._engine.books.tracer.export(path, self._parts.streams.describe())
+
     @property
     def plan(self) -> Plan | None:
         """The plan that steps run under; None while there is none. Save it, edit it, give it back.

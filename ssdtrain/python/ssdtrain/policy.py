@@ -196,6 +196,7 @@ class PlannedPolicy:
         self.plan = plan
         self._groups = groups
         self._rest = rest
+        self._last = 2 * len(plan.groups)
         self._placements = {where: Placement(where, "planned to stay") for where in Where}
         self._ticks: dict[int, tuple[list[int], list[int], list[int]]] = {}
         for index, entry in enumerate(plan.groups):
@@ -203,9 +204,8 @@ class PlannedPolicy:
                 if tick is not None:
                     self._ticks.setdefault(tick, ([], [], []))[kind].append(index)
         for _, reads, loads in self._ticks.values():
-            # Of those that start at one tick the one saved last is needed first.
-            reads.reverse()
-            loads.reverse()
+            reads.sort(key=self._urgency)
+            loads.sort(key=self._urgency)
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
@@ -214,6 +214,11 @@ class PlannedPolicy:
         if self.deviated is not None:
             return self._rest.place(group, outgoing)
         return self._placements[self.plan.groups[group.index].where]
+
+    def _urgency(self, index: int) -> tuple[int, int]:
+        """Of those that start at one tick the first that is needed goes first."""
+        need = self.plan.groups[index].need_at
+        return self._last if need is None else need, -index
 
     def _compare(self, group: Group) -> None:
         planned = self.plan.groups

@@ -141,11 +141,14 @@ class Profile:
     ----------
     peak_bytes : int
         Highest allocated bytes so far, if detailed.
+    allocated : int
+        Allocated bytes at the last look.
     """
 
     def __init__(self, *, detailed: bool) -> None:
         self.detailed = detailed
         self.peak_bytes = 0
+        self.allocated = 0
         self._meter: Meter | None = None
         self._begin: Any = None
         self._end: Any = None
@@ -183,6 +186,7 @@ class Profile:
         if not self._runs or self._meter is None or not self.detailed:
             return 0
         allocated, peak = self._meter.allocated()
+        self.allocated = allocated
         self.peak_bytes = max(self.peak_bytes, peak)
         if not self._meter.resident_known:
             return 0
@@ -254,6 +258,12 @@ class Profile:
     def is_over(self) -> bool:
         """Whether the device has come to the end."""
         return self._meter is None or self._end is None or self._meter.has_passed(self._end)
+
+    def last_wait(self) -> tuple[Any, Any] | None:
+        """Marks of the last wait, if they are a device's."""
+        if self._meter is None or self._meter.device_type != "cuda" or not self._waits:
+            return None
+        return self._waits[-1][1:]
 
     def seconds(self) -> float:
         """From begin to end, with waits; waits until the device is there."""

@@ -43,6 +43,7 @@ class StagedCopy:
         self.tier = "disk"
         self._buffer = buffer
         self._device = device
+        self._stream = stream
         self._streams = streams
         self._memory = memory
         self._is_written = False
@@ -112,7 +113,9 @@ class StagedCopy:
         self.read_ahead()
         if self._buffer is None:
             return self._streams.move(into, self.extent, device, stream, priority=1)
-        after = [t for t in (self.out, self._back) if t is not None and not t.done()]
+        # The stream of the save comes after the store since the original was given back.
+        before = [self._back] if stream == self._stream else [self.out, self._back]
+        after = [ticket for ticket in before if ticket is not None and not ticket.done()]
         ticket = self._streams.move(into, self._buffer, device, stream, after, priority=1)
         if self._back is not None:  # The transfer keeps the buffer until it has ended.
             self._buffer = self._back = None

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,7 @@ from .policy import Actions, Placement
 from .storage import bytes_of
 from .streams import Streams
 from .tiers import StagingBusyError, StoredCopy, Tier
+from .trace import Lane
 
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
@@ -81,6 +83,7 @@ class Stores:
         kind = self._streams.kind(group.device)
         stream = self._streams.current(group.device)
         held = present(group.held)
+        begin, first = time.monotonic_ns(), self._streams.submitted(group.device)
         reason = "no tier for this device"
         for tier in self._tiers_for(placement.where, kind):
             try:
@@ -100,11 +103,29 @@ class Stores:
                 group.stream, group.stored, group.state = stream, stored, State.STORING
                 self._groups[group] = None
                 self.nbytes += group.nbytes
+                group.begun = begin
+                if kind == "cuda":
+                    self._trace(group, first, (Lane.D2H, Lane.WRITE))
                 if self._checks:
                     group.checksum = checksum(bytes_of(held, group.span))
                 return True
         self._books.count_kept(group, reason)
         return True
+
+    def _trace(self, group: Group, first: int, lanes: tuple[Lane, ...]) -> None:
+        """Enter the transfers since ``first``; when they really moved the scheduler remembers."""
+        count = self._streams.submitted(group.device) - first
+        now = time.monotonic_ns()
+        for number, lane in zip(range(first, first + count), lanes, strict=False):
+            self._books.tracer.span(
+                lane,
+                "store",
+                group.begun,
+                now,
+                group=group.index,
+                nbytes=group.nbytes,
+                sequence=(f"cuda:{group.device.index or 0}", number),
+            )
 
     def _tiers_for(self, where: Where | None, kind: str) -> Iterator[Tier]:
         for tier in self.tiers:
@@ -207,6 +228,15 @@ class Stores:
 
     def _has_left(self, group: Group) -> None:
         self._forget(group)
+        if group.stream is None:
+            self._books.tracer.span(
+                Lane.WRITE,
+                "store",
+                group.begun,
+                time.monotonic_ns(),
+                group=group.index,
+                nbytes=group.nbytes,
+            )
         held, group.held = group.held, None
         group.state = State.STORED
         if self._checks and held is not None:

@@ -30,6 +30,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._schedulers: dict[int, Scheduler] = {}
+        self._submitted: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def kind(self, device: torch.device) -> str:
@@ -54,9 +55,20 @@ class Streams:
     ) -> Ticket:
         """Start a transfer behind the work that ``stream`` has now, and behind tickets."""
         streams = () if stream is None else (stream,)
-        return self.scheduler(device).transfer(
+        ticket = self.scheduler(device).transfer(
             destination, source, streams=streams, after=after, priority=priority
         )
+        index = device.index or 0
+        self._submitted[index] = self._submitted.get(index, 0) + 1
+        return ticket
+
+    def submitted(self, device: torch.device) -> int:
+        """How many transfers were started: the number that the next one gets in a trace."""
+        return self._submitted.get(device.index or 0, 0)
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """What the schedulers say, by the device that they are of."""
+        return {f"cuda:{i}": scheduler.describe() for i, scheduler in self._schedulers.items()}
 
     def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
         """Let what ``stream`` gets from here on run after the work; on the CPU: wait for it.

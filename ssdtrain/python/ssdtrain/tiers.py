@@ -163,8 +163,11 @@ class PinnedMemory:
 class _HostCopy:
     tier = "host"
 
-    def __init__(self, buffer: Any, out: Ticket, streams: Streams, memory: PinnedMemory) -> None:
+    def __init__(
+        self, buffer: Any, out: Ticket, stream: int | None, streams: Streams, memory: PinnedMemory
+    ) -> None:
         self._buffer = buffer
+        self._stream = stream
         self._streams = streams
         self._memory = memory
         self.out = out
@@ -193,7 +196,9 @@ class _HostCopy:
         device: torch.device,
         stream: int | None,
     ) -> Ticket:
-        after = () if self.out.done() else (self.out,)
+        # The stream of the save comes after the store since the original was given back.
+        ordered = stream == self._stream or self.out.done()
+        after = () if ordered else (self.out,)
         into = address_of(storage, span)
         self._last_read = self._streams.move(into, self._buffer, device, stream, after, priority=1)
         return self._last_read
@@ -234,7 +239,7 @@ class HostTier:
         """As :meth:`Tier.put`."""
         buffer = self._memory.allocate(span.nbytes, resident=True)
         out = self._streams.move(buffer, address_of(storage, span), device, stream)
-        return _HostCopy(buffer, out, self._streams, self._memory)
+        return _HostCopy(buffer, out, stream, self._streams, self._memory)
 
     def settle(self) -> None:
         """As :meth:`Tier.settle`."""
