@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from frameworks_support import WIDTH, Model, assert_equal, batch, gradients, seeded
 from packages import needed
 
@@ -17,6 +19,13 @@ from ssdtrain.integrations import wrap_forward  # noqa: E402
 from ssdtrain.integrations.lightning import OffloadCallback  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _no_process_group_left() -> Iterator[None]:
+    yield
+    if dist.is_initialized():  # Lightning's DDP strategy leaves it.
+        dist.destroy_process_group()
 
 
 class Module(lightning.LightningModule):
