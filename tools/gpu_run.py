@@ -128,7 +128,8 @@ def main() -> int:
     if dashes in ours:
         cut = ours.index(dashes)
         ours, for_pytest = ours[:cut], ours[cut + 1 :]
-    options = parser.parse_args(ours)
+    # Names may stand behind options, as the usage above has them.
+    options = parser.parse_intermixed_args(ours)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     environment = os.environ.copy()

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import bench_pages
 import bench_run
 import bench_schema
+import gpu_run
 import pytest
 from bench_schema import Row
 
@@ -96,3 +98,22 @@ def test_a_program_that_ends_well_leaves_its_result_under_its_name(tmp_path: Pat
 def test_a_name_that_fits_no_benchmark_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing-like-this"):
         bench_run.programs("cpu", ["nothing-like-this"])
+
+
+def test_names_of_gpu_benchmarks_may_stand_behind_the_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    class Done:
+        returncode = 0
+
+    def run(command: list[str], **_: object) -> Done:
+        ran.append(command)
+        return Done()
+
+    monkeypatch.setattr(gpu_run, "gpus", lambda environment: 1)
+    monkeypatch.setattr(gpu_run.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["gpu_run.py", "bench", "--out", str(tmp_path), "core", "hec"])
+    assert gpu_run.main() == 0
+    assert ran[0][-2:] == ["core", "hec"]
