@@ -94,7 +94,7 @@ def test_nothing_is_kept_that_would_not_fit(limits: Limits, most_bytes: int | No
     found = machine(limits)
     for _ in range(3):
         found.step(STEP, most_bytes)
-    assert found.modes() == ["stream", "planned", "planned"]
+    assert found.modes() == ["stream", "stream", "planned"]
 
 
 def test_rates_are_measured_once_and_not_before_the_first_plan() -> None:

@@ -27,6 +27,8 @@ PEAK_TOLERANCE = 0.05
 STEPS_OF_DRIFT = 3
 MOST_REPLANS = 4
 MOST_SIGNATURES = 16
+# Where keeping all does not fit. The first step also loads kernels and grows pools.
+STREAMED_STEPS = 2
 
 
 @dataclass(slots=True)
@@ -142,6 +144,8 @@ class Steering:
         if not shape.clean and self._fits(shape.timeline, most_bytes):
             kept = kept_plan(shape.timeline)
             return StepOrder("keep", kept, True, "measures times without transfers")
+        if shape.steps < STREAMED_STEPS:
+            return StepOrder("stream", profile=True, reason="measures a step that is warm")
         self._make_plan(shape)
         return StepOrder("planned", shape.plan, reason="plan made from a streamed step")
 
