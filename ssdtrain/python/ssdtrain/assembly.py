@@ -12,6 +12,7 @@ from datapath_core.streams import Scheduler
 from .arguments import PathLike, parse_fraction, parse_paths, parse_size
 from .engine import Engine
 from .optimise import optimise
+from .pinned import PinnedMemory
 from .plan import Limits, Plan
 from .policy import StreamingPolicy
 from .rates import measure_rates
@@ -19,7 +20,7 @@ from .selection import Selection
 from .steering import Steering
 from .steps import Steps
 from .streams import Streams
-from .tiers import DiskTier, HostTier, PinnedMemory, Tier
+from .tiers import DiskTier, HostTier, Tier
 from .timeline import Rates, Timeline
 from .wear import parse_write_budget, write_budget_per_step
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from datapath_core.streams import Ticket
 
+    from .copies import StoredCopy
     from .recomputation import Ingredients
     from .run import Run
     from .saved import Claim
-    from .tiers import StoredCopy
 
 __all__ = ["Group", "State"]
 

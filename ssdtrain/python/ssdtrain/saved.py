@@ -13,8 +13,8 @@ import torch
 from .storage import Layout, VersionWatch, changed_in_place
 
 if TYPE_CHECKING:
-    from .engine import Engine
     from .group import Group
+    from .state import EngineState
 
 __all__ = ["KeptTensor", "MovedTensor"]
 
@@ -56,7 +56,9 @@ class MovedTensor:
 
     __slots__ = ("_engine", "_layout", "_watch", "claim")
 
-    def __init__(self, engine: Engine, group: Group, layout: Layout, watch: VersionWatch) -> None:
+    def __init__(
+        self, engine: EngineState, group: Group, layout: Layout, watch: VersionWatch
+    ) -> None:
         self._engine = engine
         self._layout = layout
         self._watch = watch

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from datapath_core import io
     from datapath_core.streams import Ticket
 
+    from .pinned import PinnedMemory
     from .storage import ByteRange
     from .streams import Streams
-    from .tiers import PinnedMemory
 
 __all__ = ["DirectCopy", "StagedCopy"]
 

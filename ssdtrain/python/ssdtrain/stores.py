@@ -14,12 +14,13 @@ from datapath_core import BudgetError, Error, OutOfSpaceError
 
 from .books import Books
 from .checks import checksum, poison
+from .copies import StoredCopy
 from .group import Group, State
 from .plan import Where
 from .policy import Actions, Placement
 from .storage import bytes_of
 from .streams import Streams
-from .tiers import StagingBusyError, StoredCopy, Tier
+from .tiers import StagingBusyError, Tier
 from .trace import Lane
 
 if TYPE_CHECKING:

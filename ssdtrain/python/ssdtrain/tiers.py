@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places that saved bytes can go to: pinned host memory and disk, each with its budget.
 
-A tier says how bytes travel; :mod:`ssdtrain.engine` says which ones, and when.
+A tier says how bytes travel; the engine says which ones, and when.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from datapath_core import BudgetError, PinnedPool, io
+from datapath_core import BudgetError, describe, io
 
-from .checks import poison_buffer
+from .copies import DiskCopy, HostCopy, StoredCopy
+from .pinned import PinnedMemory
 from .staged import DirectCopy, StagedCopy
 from .storage import ByteRange, address_of, bytes_of
 from .streams import Streams
@@ -22,51 +23,11 @@ from .streams import Streams
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
 
-__all__ = ["DiskTier", "HostTier", "PinnedMemory", "StagingBusyError", "StoredCopy", "Tier"]
+__all__ = ["DiskTier", "HostTier", "StagingBusyError", "Tier"]
 
 
 class StagingBusyError(BudgetError):
     """No pinned memory to pass through; there will be some when a write has ended."""
-
-
-class StoredCopy(Protocol):
-    """Room on a tier, with or without bytes in it yet."""
-
-    tier: str
-    nbytes: int
-
-    @property
-    def out(self) -> Ticket:
-        """The work that reads the original: when it has ended well, the original may go."""
-
-    @property
-    def phase(self) -> str:
-        """Where the bytes are, for the report: "copying", "on host", "writing", "stored", ..."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing more happens by itself."""
-
-    def settle(self) -> str | None:
-        """Catch up with ended work; what went wrong, if the bytes are safe nevertheless."""
-
-    def read_ahead(self) -> None:
-        """Bring bytes from disk to the host, where that is a way of its own."""
-
-    def read(
-        self,
-        storage: torch.UntypedStorage,
-        span: ByteRange,
-        device: torch.device,
-        stream: int | None,
-    ) -> Ticket:
-        """Start to copy the bytes to a range of a storage, in the order of a stream.
-
-        On a device with streams nothing keeps the memory alive for the copy.
-        """
-
-    def free(self) -> None:
-        """Give the room back; work in flight ends first."""
 
 
 class Tier(Protocol):
@@ -109,113 +70,6 @@ class Tier(Protocol):
         """Give everything back."""
 
 
-class PinnedMemory:
-    """The pinned host memory of an offloader: for the host tier, and to pass through to disk.
-
-    Parameters
-    ----------
-    budget : int
-        Ceiling in bytes.
-    staging : int
-        Part of it that only the way to and from disk may use.
-    checks : bool
-        Overwrite what is given back.
-    """
-
-    def __init__(self, budget: int, staging: int, *, checks: bool = False) -> None:
-        self.checks = checks
-        self.budget = budget
-        self.staging = staging
-        self.residents: dict[int, int] = {}
-        self._pool: PinnedPool | None = None
-
-    def allocate(self, nbytes: int, *, resident: bool) -> Any:
-        """A buffer.
-
-        Raises
-        ------
-        BudgetError
-            If the budget, less what is for staging where the bytes are to stay, is used up.
-        """
-        taken = self.staging + self.resident if resident else 0
-        if nbytes > self.budget - taken:
-            raise BudgetError(f"{nbytes} bytes do not fit into what is left of {self.budget}")
-        if self._pool is None:
-            self._pool = PinnedPool(self.budget)
-        return self._pool.allocate(nbytes)
-
-    @property
-    def resident(self) -> int:
-        """Bytes that stay for the time being."""
-        return sum(self.residents.values())
-
-    def stats(self) -> dict[str, int]:
-        """What the pool says."""
-        return {} if self._pool is None else self._pool.stats()
-
-    def close(self) -> None:
-        """Give it back."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-
-class _HostCopy:
-    tier = "host"
-
-    def __init__(
-        self, buffer: Any, out: Ticket, stream: int | None, streams: Streams, memory: PinnedMemory
-    ) -> None:
-        self._buffer = buffer
-        self._stream = stream
-        self._streams = streams
-        self._memory = memory
-        self.out = out
-        self.nbytes = len(buffer)
-        self._last_read: Ticket | None = None
-        memory.residents[id(self)] = self.nbytes
-
-    @property
-    def phase(self) -> str:
-        return "on host" if self.out.done() else "copying"
-
-    @property
-    def is_settled(self) -> bool:
-        return self.out.done()
-
-    def settle(self) -> str | None:
-        return None
-
-    def read_ahead(self) -> None:
-        pass
-
-    def read(
-        self,
-        storage: torch.UntypedStorage,
-        span: ByteRange,
-        device: torch.device,
-        stream: int | None,
-    ) -> Ticket:
-        # The stream of the save comes after the store since the original was given back.
-        ordered = stream == self._stream or self.out.done()
-        after = () if ordered else (self.out,)
-        into = address_of(storage, span)
-        self._last_read = self._streams.move(into, self._buffer, device, stream, after, priority=1)
-        return self._last_read
-
-    def free(self) -> None:
-        # The pool takes the memory back when the last transfer that uses it has ended.
-        if self._buffer is not None:
-            read = self._last_read is None or self._last_read.done()
-            if self._memory.checks and self.out.done() and read:
-                poison_buffer(self._buffer)
-            self._buffer = None
-        self._memory.residents.pop(id(self), None)
-
-    def __del__(self) -> None:
-        self.free()
-
-
 class HostTier:
     """Pinned host memory, for tensors of a GPU."""
 
@@ -239,7 +93,7 @@ class HostTier:
         """As :meth:`Tier.put`."""
         buffer = self._memory.allocate(span.nbytes, resident=True)
         out = self._streams.move(buffer, address_of(storage, span), device, stream)
-        return _HostCopy(buffer, out, stream, self._streams, self._memory)
+        return HostCopy(buffer, out, stream, self._streams, self._memory)
 
     def settle(self) -> None:
         """As :meth:`Tier.settle`."""
@@ -260,47 +114,11 @@ class HostTier:
         """As :meth:`Tier.close`."""
 
 
-class _DiskCopy:
-    """Of a CPU tensor: straight between its memory and the extent."""
-
-    tier = "disk"
-
-    def __init__(self, extent: io.Extent, out: Ticket) -> None:
-        self.extent = extent
-        self.out = out
-        self.nbytes = extent.nbytes
-
-    @property
-    def phase(self) -> str:
-        return "stored" if self.out.done() else "writing"
-
-    @property
-    def is_settled(self) -> bool:
-        return self.out.done()
-
-    def settle(self) -> str | None:
-        return None
-
-    def read_ahead(self) -> None:
-        pass
-
-    def read(
-        self,
-        storage: torch.UntypedStorage,
-        span: ByteRange,
-        device: torch.device,
-        stream: int | None,
-    ) -> Ticket:
-        return self.extent.read(bytes_of(storage, span))
-
-    def free(self) -> None:
-        self.extent.free()
-
-
 class DiskTier:
     """One volume over the spill directories; nameless files, so that a crash leaves nothing.
 
-    Bytes of a GPU pass through pinned memory. A range larger than what there is for that goes in
+    Bytes of a GPU pass through pinned memory: striped extents take no addresses of a GPU, also
+    where GPUDirect Storage would serve a file. A range larger than what there is for that goes in
     chunks, and its original stays until the last one is written.
     """
 
@@ -339,7 +157,7 @@ class DiskTier:
         nbytes = span.nbytes
         if self._streams.kind(device) == "cpu":
             extent = self._volume.allocate(nbytes)
-            return _DiskCopy(extent, extent.write(bytes_of(storage, span)))
+            return DiskCopy(extent, extent.write(bytes_of(storage, span)))
         if nbytes > self._memory.staging:
             extent = self._volume.allocate(nbytes)
             return DirectCopy(extent, address_of(storage, span), device, stream, self._streams)
@@ -382,6 +200,7 @@ class DiskTier:
             "stats": {} if self._volume is None else self._volume.stats(),
             "staging": self._memory.staging,
             "backend": self._backend,
+            "gpudirect": _gpudirect(),
         }
 
     def close(self) -> None:
@@ -393,3 +212,12 @@ class DiskTier:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+
+def _gpudirect() -> dict[str, object]:
+    """Whether GPU memory goes to the drive by itself, and why not."""
+    # Once CUDA runs, looking costs a moment and starts nothing.
+    probe = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cufile = describe(probe_devices=probe)["io"]["backends"]["cufile"]
+    reason = cufile["reason"] or "striped extents go through pinned memory"
+    return {"used": False, "usable": cufile["usable"], "reason": reason}

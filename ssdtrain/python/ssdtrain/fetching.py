@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives saved tensors back: forwards what is alive, loads, or computes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from datapath_core import Error
+
+from .faults import lost, resized
+from .group import Group, State
+from .policy import NOTHING, Actions
+from .saved import Claim, MovedTensor
+from .state import EngineState
+from .stores import present
+from .trace import Lane
+
+if TYPE_CHECKING:
+    from datapath_core.streams import Ticket
+
+__all__ = ["Fetching"]
+
+
+class Fetching(EngineState):
+    """The half of the engine that the backward pass sees."""
+
+    def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
+        """A storage with a saved tensor's bytes, and the original position of its first byte."""
+        return self._fetch(saved.claim, saved.describe, is_tick=True)
+
+    def _fetch(
+        self, claim: Claim, describe: Callable[[], str], *, is_tick: bool
+    ) -> tuple[torch.UntypedStorage, int]:
+        with self._lock.free():
+            self._drain()
+            group = claim.group.resolve()
+            if group.state is State.RELEASED:
+                raise RuntimeError(
+                    "ssdtrain: the offloader was closed before this backward pass; call close()"
+                    " after the last backward"
+                )
+            found = group.alive()
+            self.books.count(group)
+            actions = self._tick_of_need(group) if is_tick else NOTHING
+            if found is not None:
+                if found[0].nbytes() < group.span.stop - found[1]:
+                    raise resized(describe(), group, found[0].nbytes())
+                if found[1] == 0 and group.state is not State.LOADED:
+                    self.books.run.counts.forwarded_bytes += group.nbytes
+                if not is_tick and group.state is not State.LOADED:
+                    group.watch.check(describe())
+            elif group.ingredients is None:
+                if not group.in_memory_again():
+                    self.books.residency.remove(group)
+                    self._loads.start(group, describe())
+                found = present(group.held), group.loaded_start
+            transfer = group.transfer
+            if found is not None and transfer is None:
+                self._loads.consume(claim, group)
+        self._pause(group)
+        if actions is not NOTHING:
+            self._carry_out(actions)
+        if transfer is not None:
+            self._arrive(group, transfer, claim, describe)
+        if found is None or self._is_foreign(group, found[0]):
+            found = self._compute(group)
+            with self._lock.free():
+                self._loads.consume(claim, group)
+        return found
+
+    def _tick_of_need(self, group: Group) -> Actions:
+        if group.is_needed:
+            return NOTHING
+        group.is_needed = True
+        run = group.run
+        profile = run.profile
+        if profile is not None and self.steps.is_alive_elsewhere(group):
+            profile.is_alive_elsewhere(group)
+        self.books.count_bytes(self._stores.nbytes)
+        tick = run.tick("need", group, self.books.residency.settle())
+        return run.policy.needed(tick, group, self._stores)
+
+    def _is_foreign(self, group: Group, storage: torch.UntypedStorage) -> bool:
+        """Whether a group was computed again on another stream, which this one does not follow."""
+        return (
+            group.ingredients is not None
+            and group.state is State.LOADED
+            and storage is group.held
+            and group.load_stream != self._streams.current(group.device)
+        )
+
+    # ------------------------------------------------------------------ computing again
+
+    def _compute(self, group: Group) -> tuple[torch.UntypedStorage, int]:
+        output = self._run_recipe(group)
+        with self._lock.free():
+            if group.ingredients is not None and not group.in_memory_again():
+                self.books.residency.add(group)
+                self.recomputation.made(group, output, self._streams.current(group.device))
+        return output.untyped_storage(), 0
+
+    def _run_recipe(self, group: Group) -> torch.Tensor:
+        ingredients = present(group.ingredients)
+        recipe = ingredients.recipe
+        inputs = []
+
+        def describe() -> str:
+            return f"an input of {recipe.name}"
+
+        for operand, read in zip(recipe.inputs, ingredients.reads, strict=True):
+            if isinstance(read, Claim):
+                storage, start = self._fetch(read, describe, is_tick=False)
+            else:
+                storage, start = read, 0
+            inputs.append(operand.layout.on(storage, start))
+        token = self.books.tracer.begin(recipe.name)
+        try:
+            return recipe.run(inputs)
+        finally:
+            self.books.tracer.end(
+                token, Lane.RECOMPUTE, recipe.name, group=group.index, nbytes=group.nbytes
+            )
+
+    def _arrive(
+        self, group: Group, transfer: Ticket, claim: Claim, describe: Callable[[], str]
+    ) -> None:
+        try:
+            self._loads.arrive(group, transfer)
+        except (Error, OSError) as error:
+            with self._lock.free():
+                self._lingering.add(transfer, group.held)
+                self._loads.failed(group, transfer)
+            raise lost(error, describe(), group) from error
+        self._loads.verify(group, describe)
+        with self._lock.free():
+            self._loads.arrived(group, transfer)
+            self._loads.consume(claim, group)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the engine, and its upkeep: transfers that end, saved tensors that are dropped.
+
+One lock guards all state and is never held while a transfer is waited for. The graph may drop a
+saved tensor on any thread at any moment, also inside the lock: dropped ones go to a queue that
+whoever holds the lock empties.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+
+from .books import Books
+from .delays import Delays
+from .group import Group, State
+from .guard import Guard
+from .loads import Lingering, Loads
+from .policy import Actions
+from .recomputation import Recomputation
+from .saved import Claim, MovedTensor
+from .selection import Selection
+from .steps import Steps
+from .storage import WeakStorage
+from .stores import Stores
+from .streams import Streams
+from .table import GroupTable
+from .tiers import Tier
+
+__all__ = ["EngineState"]
+
+
+class EngineState:
+    """State of one offloader.
+
+    Parameters
+    ----------
+    selection : Selection
+    tiers : sequence of Tier
+        In the order in which they are tried.
+    streams : Streams
+    steps : Steps
+        Which policy each step runs under.
+    checks : bool
+        Verify a checksum of every range that comes back.
+    """
+
+    def __init__(
+        self,
+        selection: Selection,
+        tiers: Sequence[Tier],
+        streams: Streams,
+        steps: Steps,
+        *,
+        checks: bool,
+    ) -> None:
+        self.selection = selection
+        self.steps = steps
+        self.books = Books(steps.first())
+        self.tiers = list(tiers)
+        self._streams = streams
+        self._stores = Stores(tiers, streams, self.books, checks=checks)
+        self._loads = Loads(streams, self.books, checks=checks)
+        self._lock = Guard()
+        self._table = GroupTable()
+        self.recomputation = Recomputation(self._table, self._before_write)
+        self._dropped: deque[Claim] = deque()
+        self._lingering = Lingering()
+        self._excluded: dict[int, tuple[WeakStorage, str]] = {}
+        self._delays = Delays.from_environment() if checks else None
+        self._closing = False
+        self._closed = False
+
+    # ------------------------------------------------------------------ what a policy wants
+
+    def _pause(self, group: Group) -> None:
+        if self._delays is not None:
+            self._delays.pause(group.device)
+
+    def _carry_out(self, actions: Actions) -> None:
+        for group in actions.drops:
+            stored = group.stored
+            if group.state is State.STORING and stored is not None:
+                self._pause(group)
+                self._stores.wait(group, stored)
+        with self._lock.free():
+            for group in actions.drops:
+                self._stores.give_back(group)
+            for group in actions.reads:
+                if group.stored is not None and group.alive() is None:
+                    group.stored.read_ahead()
+            for group in actions.loads:
+                self._loads.start_early(group)
+
+    # ------------------------------------------------------------------ upkeep
+
+    def drop(self, claim: Claim) -> None:
+        """The graph has let go of a saved tensor. Safe on any thread, also inside the lock."""
+        if self._lock.is_forked:
+            return
+        self._dropped.append(claim)
+        # One may come between a drain and the end of the lock.
+        while self._dropped and not self._lock.is_mine:
+            with self._lock.free():
+                self._drain()
+        self.books.faults.flush()
+
+    def settle(self) -> None:
+        """Catch up with ended transfers and dropped tensors."""
+        with self._lock.free():
+            self._drain()
+        while self._dropped and not self._lock.is_mine:
+            with self._lock.free():
+                self._drain()
+        self.books.faults.flush()
+
+    def _drain(self) -> None:
+        if self._lock.is_forked:  # Transfers and tiers are the parent's.
+            return
+        while self._dropped:
+            # It leaves the queue last: an interrupt in between only repeats what follows.
+            claim = self._dropped[0]
+            group = claim.group.resolve()
+            if group.state is not State.RELEASED:
+                group.claims.discard(claim)
+                self._loads.consume(claim, group)
+                if not group.claims:
+                    self._release(group)
+            self._dropped.popleft()
+        if self._stores.has_work:
+            self._stores.settle()
+        if self._lingering.held:
+            self._lingering.settle()
+
+    def _release(self, group: Group) -> None:
+        # An interrupt may come between any two lines; then all of it is done again.
+        self.books.count(group)
+        self._stores.release(group)
+        if group.stored is not None:
+            self._lingering.add(group.stored.out, group.held)
+            group.stored.free()
+        if group.transfer is not None:
+            self._lingering.add(group.transfer, group.held)
+        self._dropped.extend(self.recomputation.release(group))
+        group.held = group.loaded = group.stored = group.transfer = group.checksum = None
+        self.books.residency.remove(group)
+        self._table.remove(group)
+        group.state = State.RELEASED
+        group.run.released(group)
+
+    def _before_write(self, groups: list[Group]) -> None:
+        """What these groups are computed from is about to change: compute them now."""
+        for group in groups:
+            if group.state is not State.DROPPED:
+                continue
+            output = self._run_recipe(group)
+            with self._lock.free():
+                if group.state is State.DROPPED:
+                    self._dropped.extend(self.recomputation.keep(group, output))
+                    self.books.residency.add(group)
+                    self.books.count_kept(group, "what it is computed from changed")
+
+    def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
+        """A storage with a saved tensor's bytes; :mod:`ssdtrain.fetching` does it."""
+        raise NotImplementedError
+
+    def _run_recipe(self, group: Group) -> torch.Tensor:
+        """Compute a group again; :mod:`ssdtrain.fetching` brings what it reads."""
+        raise NotImplementedError
