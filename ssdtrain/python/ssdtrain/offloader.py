@@ -133,11 +133,15 @@ class Offloader:
             if last is not None:
                 self._count_wear(last)
         context = contextlib.ExitStack()
-        context.enter_context(torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get))
-        recorder = self._engine.recomputation.recorder()
-        if recorder is not None:
-            context.enter_context(recorder)
-        hooks.append(context)
+        try:
+            context.enter_context(torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get))
+            recorder = self._engine.recomputation.recorder()
+            if recorder is not None:
+                context.enter_context(recorder)
+            hooks.append(context)
+        except BaseException:
+            context.close()  # Python does not call __exit__ then.
+            raise
         return self
 
     def __exit__(

@@ -8,6 +8,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .storage import ALIGNMENT, ByteRange, byte_range
+from .subclasses import is_parameter
 
 __all__ = ["Selection"]
 
@@ -51,7 +52,7 @@ class Selection:
     def examine(self, tensor: torch.Tensor) -> ByteRange | str:
         """The bytes to store if the tensor may leave, else the reason for the report."""
         if type(tensor) is not torch.Tensor:
-            if isinstance(tensor, torch.nn.Parameter):
+            if is_parameter(tensor):
                 return "parameter"
             return f"subclass {type(tensor).__name__}"
         if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
@@ -63,10 +64,7 @@ class Selection:
             if reason is not None:
                 return reason
             self._plain_keys.add(keys)
-        base = tensor._base
-        if base is None:
-            base = tensor
-        if (base.requires_grad and base.is_leaf) or isinstance(base, torch.nn.Parameter):
+        if is_parameter(tensor):
             return "parameter"
         if tensor.numel() == 0:
             return "smaller than min_bytes"

@@ -15,7 +15,7 @@ from torch.utils import _python_dispatch
 
 from .storage import changed_in_place
 
-__all__ = ["Saved", "WrappedTensor", "is_wrapper", "parts_of"]
+__all__ = ["Saved", "WrappedTensor", "is_parameter", "is_wrapper", "parts_of"]
 
 # They can be taken apart, but not like this: the bytes of the first are not there yet, the second
 # is known by the identity of one of its parts.
@@ -36,11 +36,16 @@ def _is_traceable(tensor: Any) -> bool:
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Whether a tensor can be taken apart and put together again."""
     return (
-        _is_traceable(tensor)
-        and type(tensor).__name__ not in _WHOLE
-        and not isinstance(tensor, torch.nn.Parameter)
-        and not (tensor.is_leaf and tensor.requires_grad)
+        _is_traceable(tensor) and type(tensor).__name__ not in _WHOLE and not is_parameter(tensor)
     )
+
+
+def is_parameter(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a leaf that requires a gradient, or a view of one."""
+    base = tensor._base
+    if base is None:
+        base = tensor
+    return (base.requires_grad and base.is_leaf) or isinstance(base, torch.nn.Parameter)
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
