@@ -84,17 +84,18 @@ def main(options: argparse.Namespace) -> None:
     layers = 2 if options.quick else 32
     work = Workload(layers, options.quick)
     rows = []
-    for tokens in (1024, 2048) if options.quick else (8192, 16384, 32768):
+    for tokens in (1024, 2048) if options.quick else (8192, 32768):
         work.resize(tokens)
-        keep = work.run(Strategy("keep", settle=1, steps=3))
-        recompute = work.run(Strategy("gradient checkpointing", recompute=True, settle=1, steps=3))
+        keep = work.run(Strategy("keep", settle=1, steps=2))
+        recompute = work.run(Strategy("gradient checkpointing", recompute=True, settle=1, steps=2))
         # Beside the weights: gradients, and room for the caching allocator's fragments.
         ceiling = int(0.9 * torch.cuda.get_device_properties(0).total_memory)
         planned = work.run(
             offloader(
                 "planned",
                 work.model,
-                settle=5,
+                settle=4,
+                steps=2,
                 host="80GiB",
                 **({"max_memory": ceiling} if keep.found is None else {"max_slowdown": 0.03}),
             )

@@ -190,15 +190,20 @@ def at_equal_memory(work: Workload, least: float) -> Row:
     budget = work.run(Strategy("keep")).peak
     base = torch.cuda.memory_allocated() + _gradient_bytes(work.model)
     best: dict[str, tuple[float, int]] = {}
-    for batch in (16, 24, 32, 48):
+    for batch in (24, 32, 48):
         work.resize(batch)
         strategies = [Strategy("full recompute", recompute=True, settle=1, steps=2)]
         if batch <= 32:
-            planned = offloader(
-                "planned", work.model, settle=7, host="80GiB", max_memory=budget + base
+            strategies.append(
+                offloader(
+                    "planned",
+                    work.model,
+                    settle=6,
+                    steps=3,
+                    host="80GiB",
+                    max_memory=budget + base,
+                )
             )
-            planned.steps = 3
-            strategies.append(planned)
         for strategy in strategies:
             found = work.run(strategy)
             rate = batch * work.tokens / found.ms * 1e3

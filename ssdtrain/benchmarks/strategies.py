@@ -93,7 +93,9 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     return Measured(strategy.name, statistics.median(times), peak, resident, loss.item(), report)
 
 
-def offloader(name: str, model: nn.Module, *, settle: int = 8, **arguments: Any) -> Strategy:
+def offloader(
+    name: str, model: nn.Module, *, settle: int = 8, steps: int = 5, **arguments: Any
+) -> Strategy:
     """One of ssdtrain's; arguments are ``ssdtrain.Offloader``'s."""
     off = ssdtrain.Offloader(**arguments)
     handle = off.attach(model)
@@ -102,7 +104,7 @@ def offloader(name: str, model: nn.Module, *, settle: int = 8, **arguments: Any)
         handle.remove()
         off.close()
 
-    return Strategy(name, lambda: off, settle=settle, close=close, report=off.report)
+    return Strategy(name, lambda: off, settle=settle, steps=steps, close=close, report=off.report)
 
 
 def peers() -> Iterator[Strategy]:
