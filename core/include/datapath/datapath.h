@@ -369,7 +369,8 @@ typedef struct dp_transfer_options {
   /** CLOCK_MONOTONIC; earlier first within a priority; 0: none, after those. */
   uint64_t deadline;
   /** The transfer touches memory only after the work now on these. A file or extent that goes to device
-   *  memory is read before, unless a stream waits deferred for a transfer to a disk. */
+   *  memory is read before, unless a stream waits deferred for a transfer to a disk or for one that
+   *  follows a write. */
   const dp_stream* after_streams;
   size_t after_stream_count;
   /** And after these, if they end well; else it fails with their error. */

@@ -52,7 +52,9 @@ struct IoEntry {
 class IoBatch {
  public:
   /// `whole`: a read that ends early is an error.
-  IoBatch(IoOp op, bool whole) : op_{op}, whole_{whole}, ticket_{make_ref<Ticket>()} {}
+  IoBatch(IoOp op, bool whole)
+    : op_{op}, whole_{whole}, ticket_{make_ref<Ticket>(op == IoOp::write)}
+  {}
 
   /// To be filled before `start`.
   [[nodiscard]] std::vector<IoPiece>& pieces() noexcept { return pieces_; }

@@ -39,6 +39,7 @@ void Mover::admit(Ref<Transfer> transfer)
 void Mover::tickets_ended(Transfer& transfer)
 {
   if (transfer.state.finished) { return; }
+  transfer.followed_ended();
   // Dropped at once: a long chain of kept tickets would be destroyed by recursion.
   auto const tickets = std::exchange(transfer.request.after_tickets, {});
   for (auto const& ticket : tickets) {

@@ -3,17 +3,30 @@
 
 #include "streams/progress.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace datapath {
 
 namespace {
 
 std::atomic<std::uint64_t> awaited_writes{0};
 
+bool comes_after_a_write(TransferRequest const& request)
+{
+  auto const& tickets = request.after_tickets;
+  return request.destination.is_disk() ||
+         std::any_of(tickets.begin(), tickets.end(), [](auto const& ticket) {
+           return ticket->awaits_write();
+         });
+}
+
 }  // namespace
 
 Transfer::Transfer(std::shared_ptr<Progress> owner_progress, TransferRequest&& asked)
-  : request{std::move(asked)},
-    writes_disk_{request.destination.is_disk()},
+  : Ticket{comes_after_a_write(asked)},
+    request{std::move(asked)},
+    to_disk_{request.destination.is_disk()},
     progress_{std::move(owner_progress)}
 {
   order.priority   = request.priority;
@@ -58,9 +71,20 @@ bool Transfer::add_flag(DeferredFlag const& flag)
 {
   std::lock_guard const lock{mutex_};
   if (decided_) { return false; }
-  if (writes_disk_ && flags_.empty()) { awaited_writes.fetch_add(1); }
+  if (!counted_ && awaits_write()) {
+    counted_ = true;
+    awaited_writes.fetch_add(1);
+  }
   flags_.push_back(flag);
   return true;
+}
+
+void Transfer::followed_ended()
+{
+  if (to_disk_) { return; }
+  std::lock_guard const lock{mutex_};
+  follows_no_write();
+  if (std::exchange(counted_, false)) { awaited_writes.fetch_sub(1); }
 }
 
 bool Transfer::streams_wait_for_writes() noexcept
@@ -96,7 +120,7 @@ std::vector<DeferredFlag> Transfer::decide(std::optional<ErrorInfo> const& error
   decided_       = true;
   decided_error_ = error;
   progress.swap(progress_);
-  if (writes_disk_ && !flags_.empty()) { awaited_writes.fetch_sub(1); }
+  if (std::exchange(counted_, false)) { awaited_writes.fetch_sub(1); }
   return std::exchange(flags_, {});
 }
 

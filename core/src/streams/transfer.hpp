@@ -85,8 +85,10 @@ class Transfer final : public Ticket {
   void set_flags_on(Device& device, dp_stream stream);
   /// The outcome is known: no more flags are taken, those taken are the caller's to set.
   [[nodiscard]] std::vector<DeferredFlag> decide(std::optional<ErrorInfo> const& error);
-  /// Whether some stream waits deferred for a transfer to a disk, of any scheduler: work on that stream
-  /// comes after the write, and so must a read that is to follow the stream.
+  /// All that it was to follow by tickets has ended, the writes among that too.
+  void followed_ended();
+  /// Whether some stream waits deferred for a transfer to a disk, of any scheduler, or for one that comes
+  /// after a write: work on that stream comes after the write, and so must a read that is to follow it.
   [[nodiscard]] static bool streams_wait_for_writes() noexcept;
 
  private:
@@ -94,10 +96,11 @@ class Transfer final : public Ticket {
   [[nodiscard]] bool add_flag(DeferredFlag const& flag);
   [[nodiscard]] std::optional<ErrorInfo> error_if_decided() const;
 
-  bool const writes_disk_;
+  bool const to_disk_;
   std::shared_ptr<Progress> progress_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<DeferredFlag> flags_;
+  bool counted_{false};  ///< As one that streams wait for and that awaits a write.
   bool decided_{false};
   std::optional<ErrorInfo> decided_error_;
 };

@@ -7,6 +7,7 @@
 #include "support/fork.hpp"
 #include "support/ref.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,8 @@ class Device;
 /// copy is enqueued; the scheduler's thread ends it when that event has passed.
 class Ticket : public RefCounted {
  public:
-  Ticket() = default;
+  /// `writes_disk`: for `awaits_write`.
+  explicit Ticket(bool writes_disk = false) : writes_disk_{writes_disk} {}
 
   // ---- for the one who does the work
 
@@ -43,6 +45,8 @@ class Ticket : public RefCounted {
   /// DP_OK, DP_PENDING or the error's status; never blocks.
   [[nodiscard]] dp_status state() const;
   [[nodiscard]] bool ended() const { return state() != DP_PENDING; }
+  /// Its end comes after a write to a disk, its own or one that it follows, which may not have ended.
+  [[nodiscard]] bool awaits_write() const { return writes_disk_.load() && !ended(); }
   /// Waits at most `timeout` nanoseconds (UINT64_MAX: for ever). False: still pending.
   [[nodiscard]] bool wait(std::uint64_t timeout) const;
   /// Waits until the ticket has ended or only device work is left. False: timed out.
@@ -57,12 +61,17 @@ class Ticket : public RefCounted {
   /// Runs once at the end, on the ending thread with no lock held; at once if it has ended.
   void on_end(std::function<void(Ticket const&)> continuation);
 
+ protected:
+  /// The writes that it followed have ended, and it has none of its own.
+  void follows_no_write() noexcept { writes_disk_.store(false); }
+
  private:
   enum class Phase : std::uint8_t { open, device, ended };
   void end(std::optional<ErrorInfo> error, std::uint64_t nbytes);
   void event_used() const noexcept;
 
   ForkGuard fork_;
+  std::atomic<bool> writes_disk_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Phase phase_{Phase::open};

@@ -3,6 +3,7 @@
 /// Files that are read into staging while the streams that their transfers follow are still busy.
 #include "device_support.hpp"
 #include "scheduler_support.hpp"
+#include "streams/transfer.hpp"
 
 namespace datapath::testing {
 namespace {
@@ -240,6 +241,68 @@ TEST_F(SchedulerAheadTest, AFileThatIsWrittenBeforeTheStreamGoesOnIsNotReadAhead
   start->complete(0);
   EXPECT_EQ(result(read), nbytes);
   EXPECT_EQ(memory.bytes(), bytes);
+}
+
+/// The stream waits for a copy that has nothing to do with the file, but comes after the write.
+TEST_F(SchedulerAheadTest, AFileIsNotReadAheadWhereTheStreamWaitsForWhatFollowsItsWrite)
+{
+  auto const start = make_ref<Ticket>();
+  auto const bytes = random_bytes(nbytes, 3);
+  DeviceMemory const other{device, nbytes};
+  PinnedBytes const pinned{device, nbytes};
+  std::copy(bytes.begin(), bytes.end(), pinned.data());
+  auto const file       = make_engine()->open(scratch.file("f"), "r+");
+  auto write            = move_bytes(file_place(file), host_place(pinned.data()), nbytes);
+  write.after_tickets   = {start};
+  auto between          = move_bytes(other.place(), host_place(pinned.data()), nbytes);
+  between.after_tickets = {scheduler->transfer(std::move(write))};
+  auto last             = move_bytes(other.place(), host_place(pinned.data()), nbytes);
+  last.after_tickets    = {scheduler->transfer(std::move(between))};
+  wait_stream_deferred(*scheduler->transfer(std::move(last)), *device, stream);
+  auto const read = scheduler->transfer(load(memory));
+  EXPECT_FALSE(read->wait(20'000'000));
+  EXPECT_EQ(bytes_read(), 0U);
+  gate.open_without_waiting();
+  start->complete(0);
+  EXPECT_EQ(result(read), nbytes);
+  EXPECT_EQ(memory.bytes(), bytes);
+}
+
+TEST_F(SchedulerAheadTest, AWriteWithoutASchedulerCountsToo)
+{
+  auto bytes = random_bytes(nbytes, 3);
+  DeviceMemory const other{device, nbytes};
+  dp_io_request const request{bytes.data(), nbytes, 0};
+  auto const slow        = make_engine("write:slow@ms=300")->open(scratch.file("f"), "r+");
+  auto follower          = move_bytes(other.place(), host_place(wanted.data()), nbytes);
+  follower.after_tickets = {slow->write({&request, 1}, Owner{})};
+  wait_stream_deferred(*scheduler->transfer(std::move(follower)), *device, stream);
+  auto const read = scheduler->transfer(load(memory));
+  gate.open_without_waiting();
+  EXPECT_EQ(result(read), nbytes);
+  EXPECT_EQ(memory.bytes(), bytes);
+}
+
+/// The one that is waited for came after a write, which is over.
+TEST_F(SchedulerAheadTest, AWriteThatHasEndedHoldsNothingUp)
+{
+  DeviceMemory const other{device, nbytes};
+  auto const write       = scheduler->transfer(move_bytes(
+    file_place(make_engine()->open(scratch.file("g"), "w")), host_place(wanted.data()), nbytes));
+  auto follower          = move_bytes(other.place(), host_place(wanted.data()), nbytes);
+  follower.after_streams = {stream};
+  follower.after_tickets = {write};
+  auto const waiting     = device->create_stream(0);
+  wait_stream_deferred(*scheduler->transfer(std::move(follower)), *device, waiting);
+  EXPECT_EQ(result(write), nbytes);
+  wait_until([] { return !Transfer::streams_wait_for_writes(); });
+  auto const read = scheduler->transfer(load(memory));
+  wait_until([&] { return bytes_read() == nbytes; });
+  EXPECT_EQ(read->state(), DP_PENDING);
+  gate.open();
+  EXPECT_EQ(result(read), nbytes);
+  device->synchronize(waiting);
+  device->destroy_stream(waiting);
 }
 
 TEST_F(SchedulerAheadTest, WhatWasReadAheadFailsWhenTheSchedulerIsClosedAndTheStreamDoesNotGoOn)
