@@ -74,6 +74,12 @@ void Pool::check_usable() const
 { fork_.check("the pool"); }
 
 Ref<Buffer> Pool::allocate(std::uint64_t nbytes, std::uint64_t alignment)
+{ return allocate(nbytes, alignment, true); }
+
+Ref<Buffer> Pool::try_allocate(std::uint64_t nbytes, std::uint64_t alignment)
+{ return allocate(nbytes, alignment, false); }
+
+Ref<Buffer> Pool::allocate(std::uint64_t nbytes, std::uint64_t alignment, bool may_wait)
 {
   check_usable();
   if (alignment == 0) { alignment = allocation_grain; }
@@ -82,17 +88,21 @@ Ref<Buffer> Pool::allocate(std::uint64_t nbytes, std::uint64_t alignment)
   alignment = std::max(alignment, allocation_grain);
   if (nbytes > budget_) { fail_budget(nbytes); }
   auto const rounded = round_up(nbytes, allocation_grain);
-  auto const address = rounded == 0 ? usable_.end : obtain(rounded, alignment);
+  auto const address =
+    rounded == 0 ? std::optional{usable_.end} : obtain(rounded, alignment, may_wait);
+  if (!address) { return nullptr; }
   try {
-    return make_buffer(address, nbytes, rounded);
+    return make_buffer(*address, nbytes, rounded);
   } catch (...) {
     Books const books{mutex_};
-    if (rounded != 0) { insert_free({address, address + rounded}); }
+    if (rounded != 0) { insert_free({*address, *address + rounded}); }
     throw;
   }
 }
 
-std::uint64_t Pool::obtain(std::uint64_t nbytes, std::uint64_t alignment)
+std::optional<std::uint64_t> Pool::obtain(std::uint64_t nbytes,
+                                          std::uint64_t alignment,
+                                          bool may_wait)
 {
   constexpr std::size_t a_few = 4;
   while (true) {
@@ -101,17 +111,24 @@ std::uint64_t Pool::obtain(std::uint64_t nbytes, std::uint64_t alignment)
       Books const books{mutex_};
       if (closed_) { fail(DP_ERR_CLOSED, "the pool is closed and gives no more buffers"); }
       poll_pending(a_few);
-      if (auto const address = free_.take(nbytes, alignment)) { return *address; }
+      if (auto const address = free_.take(nbytes, alignment)) { return address; }
       if (poll_pending(pending_.size())) {
-        if (auto const address = free_.take(nbytes, alignment)) { return *address; }
+        if (auto const address = free_.take(nbytes, alignment)) { return address; }
       }
       seen = returns_;
     }
     {
       std::lock_guard const growth{growth_mutex_};
-      if (auto const address = obtain_by_growth(nbytes, alignment)) { return *address; }
+      if (auto const address = obtain_by_growth(nbytes, alignment)) { return address; }
     }
-    if (!wait_for_oldest(seen)) { fail_budget(nbytes); }
+    switch (wait_for_oldest(seen, may_wait)) {
+      case Returned::perhaps:
+        break;
+      case Returned::never:
+        fail_budget(nbytes);
+      case Returned::not_yet:
+        return std::nullopt;
+    }
   }
 }
 

@@ -42,6 +42,8 @@ class Pool : public RefCounted {
   ~Pool() override;
 
   [[nodiscard]] Ref<Buffer> allocate(std::uint64_t nbytes, std::uint64_t alignment = 0);
+  /// As `allocate`, but nullptr where that would wait for work in flight.
+  [[nodiscard]] Ref<Buffer> try_allocate(std::uint64_t nbytes, std::uint64_t alignment = 0);
   /// Free memory for `nbytes` in all; what is missing becomes one piece.
   void reserve(std::uint64_t nbytes);
   /// Gives back pieces that nothing uses; returns their bytes.
@@ -68,7 +70,11 @@ class Pool : public RefCounted {
 
   // ---- pool.cpp
   void check_usable() const;
-  [[nodiscard]] std::uint64_t obtain(std::uint64_t nbytes, std::uint64_t alignment);
+  [[nodiscard]] Ref<Buffer> allocate(std::uint64_t nbytes, std::uint64_t alignment, bool may_wait);
+  /// Nothing where it may not wait and would have to.
+  [[nodiscard]] std::optional<std::uint64_t> obtain(std::uint64_t nbytes,
+                                                    std::uint64_t alignment,
+                                                    bool may_wait);
   [[nodiscard]] Ref<Buffer> make_buffer(std::uint64_t address,
                                         std::uint64_t nbytes,
                                         std::uint64_t rounded);
@@ -79,8 +85,10 @@ class Pool : public RefCounted {
   void insert_free(FreeRanges::Range range);
   /// Asks at most `most` of the oldest; true if memory came back.
   bool poll_pending(std::size_t most);
-  /// False if there is nothing to wait for, and nothing came back since `seen` was read.
-  bool wait_for_oldest(std::uint64_t seen);
+  enum class Returned : std::uint8_t { perhaps, never, not_yet };
+  /// `never` if there is nothing to wait for, and nothing came back since `seen` was read; `not_yet` where it
+  /// may not wait.
+  [[nodiscard]] Returned wait_for_oldest(std::uint64_t seen, bool may_wait);
   /// True once nothing is pending any more, or only what never will pass.
   bool settle();
   void give_back_when_settled() noexcept;

@@ -62,17 +62,18 @@ bool Pool::poll_pending(std::size_t most)
   return returned;
 }
 
-bool Pool::wait_for_oldest(std::uint64_t seen)
+Pool::Returned Pool::wait_for_oldest(std::uint64_t seen, bool may_wait)
 {
   Books books{mutex_};
   // What came back after the caller looked must be looked at first.
-  if (returns_ != seen) { return true; }
+  if (returns_ != seen) { return Returned::perhaps; }
   auto const oldest = std::ranges::find_if(pending_, [](Pending const& p) { return !p.lost; });
+  if (oldest == pending_.end() && waiting_ == 0) { return Returned::never; }
+  if (!may_wait) { return Returned::not_yet; }
   if (oldest == pending_.end()) {
-    if (waiting_ == 0) { return false; }
     // Somebody else waits for what there is; whoever is first takes it.
     returned_.wait(books);
-    return true;
+    return Returned::perhaps;
   }
   auto pending = std::move(*oldest);
   pending_.erase(oldest);
@@ -98,7 +99,7 @@ bool Pool::wait_for_oldest(std::uint64_t seen)
     throw;
   }
   finish(true);
-  return true;
+  return Returned::perhaps;
 }
 
 bool Pool::settle()

@@ -44,6 +44,7 @@ void Mover::shut_down()
 bool Mover::needs_polling() const noexcept
 {
   return !gated_.empty() || !unpoisoned_.empty() ||
+         (!chunk_waiters_.empty() && staging_.has_none()) ||
          std::any_of(device_lanes_.begin(), device_lanes_.end(), [](auto const& lane) {
            return lane && !lane->idle();
          });

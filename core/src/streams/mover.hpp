@@ -36,6 +36,8 @@ class Mover {
   void tickets_ended(Transfer& transfer);
   /// Moves on what waited for streams; true if anything did.
   bool poll_gates();
+  /// Goes on with what waited for the first chunk's memory; true if there was any.
+  bool poll_staging();
   /// Poisons what had to wait for its streams with that; true if there was any.
   bool poll_unpoisoned();
 

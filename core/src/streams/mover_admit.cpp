@@ -148,6 +148,13 @@ void Mover::park_gated(Transfer& transfer)
   gated_.insert(place, Ref<Transfer>::share(&transfer));
 }
 
+bool Mover::poll_staging()
+{
+  if (chunk_waiters_.empty() || !staging_.has_none() || !staging_.make_first()) { return false; }
+  next_chunk_waiter();
+  return true;
+}
+
 bool Mover::poll_gates()
 {
   auto moved = false;

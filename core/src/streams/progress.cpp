@@ -157,6 +157,7 @@ void Progress::run()
     }
     active = mover_->poll_devices() || active;
     active = mover_->poll_gates() || active;
+    active = mover_->poll_staging() || active;
     active = mover_->poll_unpoisoned() || active;
     active = mover_->pump() || active;
     if (active) {

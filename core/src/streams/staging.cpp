@@ -26,7 +26,7 @@ Staging::Staging(Ref<Device> device,
     limit_{chunks_per_transfer * transfers_staged_at_once}
 {}
 
-void Staging::make()
+bool Staging::make()
 {
   if (!pool_) {
     PoolOptions options;
@@ -34,18 +34,30 @@ void Staging::make()
     pool_          = make_ref<Pool>(options);
   }
   auto chunk    = std::make_unique<Chunk>();
-  chunk->buffer = pool_->allocate(chunk_bytes_ + alignment, alignment);
+  chunk->buffer = pool_->try_allocate(chunk_bytes_ + alignment, alignment);
+  if (!chunk->buffer) { return false; }
   free_.reserve(chunks_.size() + 1);
   chunks_.push_back(std::move(chunk));
   free_.push_back(chunks_.back().get());
   made_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool Staging::make_first() noexcept
+{
+  try {
+    return make();
+  } catch (...) {
+    // For `acquire` to say.
+    return true;
+  }
 }
 
 Staging::Chunk* Staging::acquire()
 {
   if (free_.empty() && chunks_.size() < limit_) {
     try {
-      make();
+      (void)make();
     } catch (...) {
       if (!chunks_.empty()) {
         // Those that there are will do; asking again for each piece would only cost time.
@@ -82,7 +94,7 @@ Staging::Chunk* Staging::acquire_ahead()
   while (free_.empty() || usable() < needed_for_ahead()) {
     if (exhausted_ || chunks_.size() >= limit_) { return nullptr; }
     try {
-      make();
+      exhausted_ = !make();
     } catch (...) {
       exhausted_ = true;
     }

@@ -37,8 +37,13 @@ class Staging {
           std::uint32_t chunks_per_transfer);
 
   [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
-  /// A free chunk, or nullptr while all that there may be are in use. Throws if there is not even one.
+  /// A free chunk, or nullptr while all that there may be are in use, or memory for another is used by work
+  /// in flight. Throws if there is not even one.
   [[nodiscard]] Chunk* acquire();
+  /// There is no chunk yet, and may be none while its memory is used by work in flight.
+  [[nodiscard]] bool has_none() const noexcept { return chunks_.empty(); }
+  /// Whether `acquire` may now be asked again for the first chunk.
+  [[nodiscard]] bool make_first() noexcept;
   /// As `acquire`, to be filled ahead; nullptr too where ready transfers need them all. Never throws for
   /// want of memory.
   [[nodiscard]] Chunk* acquire_ahead();
@@ -55,8 +60,9 @@ class Staging {
   void describe(JsonWriter& json) const;
 
  private:
-  /// Throws where there is no memory.
-  void make();
+  /// False where memory would have to be waited for: what uses it may be a stream that waits for one of
+  /// the transfers. Throws where there is none.
+  bool make();
   [[nodiscard]] std::size_t usable() const noexcept { return chunks_.size() - lost_; }
   /// How many must be usable for one more to be acquired ahead.
   [[nodiscard]] std::size_t needed_for_ahead() const noexcept

@@ -90,6 +90,20 @@ TEST_F(PoolReuseTest, WaitsForTheOldestUnderPressure)
   EXPECT_EQ(*static_cast<std::byte*>(next->data()), std::byte{2});
 }
 
+TEST_F(PoolReuseTest, TryingToAllocateWaitsForNothing)
+{
+  block();
+  pool_->allocate(mib)->record_use(*device_, stream_);
+  EXPECT_FALSE(pool_->try_allocate(mib));
+  EXPECT_EQ(pool_->stats().pending, mib);
+  unblock();
+  device_->synchronize(stream_);
+  EXPECT_TRUE(pool_->try_allocate(mib));
+  auto const held = pool_->allocate(mib);
+  EXPECT_EQ(status_of([&] { (void)pool_->try_allocate(4096); }), DP_ERR_BUDGET);
+  pool_->check_invariants();
+}
+
 TEST_F(PoolReuseTest, WaitsForEveryStreamThatWasNamed)
 {
   auto const second = device_->create_stream(0);

@@ -57,6 +57,21 @@ class SchedulerAheadTest : public SchedulerTest {
     device->destroy_stream(waiting);
   }
 
+  /// A scheduler whose pool has memory for so many chunks, while the stream uses the rest of it.
+  void use_pool_with_room_for(std::uint64_t chunks)
+  {
+    scheduler->close();
+    PoolOptions limits;
+    limits.device      = device;
+    limits.piece_bytes = 2 * MiB;
+    limits.budget      = 2 * MiB;
+    auto options       = small();
+    options.pool       = make_ref<Pool>(limits);
+    auto const rest    = options.pool->allocate(limits.budget - chunks * (chunk + 4 * KiB));
+    rest->record_use(*device, stream);
+    scheduler = make_ref<Scheduler>(device, options);
+  }
+
   ScratchDirectory scratch;
   Bytes const wanted = random_bytes(nbytes, 1);
   DeviceMemory memory{device, nbytes};
@@ -188,6 +203,48 @@ TEST_F(SchedulerAheadTest, WithMemoryForFewChunksNoneIsHeldAhead)
   EXPECT_EQ(bytes_read(), nbytes);
   gate.open();
   EXPECT_EQ(result(gated), nbytes);
+  EXPECT_EQ(memory.bytes(), wanted);
+}
+
+/// The stream that uses the memory may wait for a transfer.
+TEST_F(SchedulerAheadTest, MemoryThatABusyStreamUsesIsNotWaitedForWhereChunksAreThere)
+{
+  use_pool_with_room_for(3);
+  DeviceMemory const other{device, nbytes};
+  auto const gated = scheduler->transfer(load(memory));
+  auto ready       = load(other);
+  ready.after_streams.clear();
+  EXPECT_TRUE(scheduler->transfer(std::move(ready))->wait(10'000'000'000));
+  EXPECT_EQ(gated->state(), DP_PENDING);
+  gate.open();
+  EXPECT_EQ(result(gated), nbytes);
+  EXPECT_EQ(memory.bytes(), wanted);
+}
+
+TEST_F(SchedulerAheadTest, OneChunkDoesWhereTheNextWouldHaveToBeWaitedFor)
+{
+  use_pool_with_room_for(1);
+  auto ready = load(memory);
+  ready.after_streams.clear();
+  auto const ticket = scheduler->transfer(std::move(ready));
+  EXPECT_TRUE(ticket->wait(10'000'000'000));
+  EXPECT_EQ(memory.bytes(), wanted);
+}
+
+TEST_F(SchedulerAheadTest, WithoutAChunkATransferWaitsForMemoryAndHoldsUpNoOther)
+{
+  use_pool_with_room_for(0);
+  DeviceMemory const other{device, nbytes};
+  PinnedBytes const pinned{device, nbytes};
+  auto ready = load(memory);
+  ready.after_streams.clear();
+  auto const waiting = scheduler->transfer(std::move(ready));
+  auto const copy =
+    scheduler->transfer(move_bytes(other.place(), host_place(pinned.data()), nbytes));
+  EXPECT_TRUE(copy->wait(10'000'000'000));
+  EXPECT_EQ(waiting->state(), DP_PENDING);
+  gate.open();
+  EXPECT_EQ(result(waiting), nbytes);
   EXPECT_EQ(memory.bytes(), wanted);
 }
 
