@@ -84,7 +84,7 @@ def main(options: argparse.Namespace) -> None:
     layers = 2 if options.quick else 32
     work = Workload(layers, options.quick)
     rows = []
-    for tokens in (1024, 2048) if options.quick else (8192, 32768):
+    for tokens in (1024, 2048) if options.quick else (8192, 24576):
         work.resize(tokens)
         keep = work.run(Strategy("keep", settle=1, steps=2))
         recompute = work.run(Strategy("gradient checkpointing", recompute=True, settle=1, steps=2))
