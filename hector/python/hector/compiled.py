@@ -18,7 +18,7 @@ from hector.execute import execute
 from hector.explain import Explanation
 from hector.forms import NAMED_FORMS, Forms
 from hector.frontend.graph import TracedGraph
-from hector.frontend.trace import Input, Trace, fetch, trace
+from hector.frontend.trace import Input, Trace, trace
 from hector.graph import Graph
 from hector.ir.types import Space
 from hector.passes import node_routes
@@ -120,7 +120,7 @@ class Compiled:
             names = dict(enumerate(bound.arguments))
             found = trace(self.function, graph, bound.args, bound.kwargs, names)
             self._traces.append(found)
-        tensors = tuple(fetch(bound.arguments, item.path) for item in found.inputs)
+        tensors = tuple(item.read(bound.arguments) for item in found.inputs)
         checked = tuple(
             _check(self.name, item, tensor, graph)
             for item, tensor in zip(found.inputs, tensors, strict=True)
@@ -148,7 +148,7 @@ class Compiled:
 def _check(name: str, item: Input, tensor: object, graph: Graph) -> Tensor:
     assert isinstance(tensor, Tensor)
     where = f"{name}: {'.'.join(item.path)}"
-    if tensor.device != graph.device:
+    if tensor.device != graph.device and item.affine is None:
         raise ValueError(f"{where} is on {tensor.device}, the graph on {graph.device}")
     if tensor.layout is not torch.strided:
         raise ValueError(f"{where} must be dense, not {tensor.layout}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hector.cost import CPU, Cost, Machine, function_cost
 from hector.emit import Emitter, Program
 from hector.forms import ALL_FORMS, Forms
-from hector.grad import differentiate
+from hector.grad import attached, differentiate
 from hector.ir.function import Function
 from hector.ir.verifier import verify
 from hector.passes import (
@@ -135,7 +135,7 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozens
     pipeline.optimise(forms, routes)
     gradients = differentiate(pipeline.function, wrt)
     if not gradients.reached:
-        forward = fuse(pipeline.function)
+        forward = fuse(attached(pipeline.function))
         pipeline.set("fuse", forward)
         return Lowered(forward, None, (), gradients.active, tuple(pipeline.stages))
     pipeline.set("differentiate", gradients.joint)
@@ -185,7 +185,7 @@ class Candidates:
         self._function, self._wrt, self._routes = function, wrt, routes
         self._emitter = emitter
         self._lowered: dict[Forms, Lowered] = {}
-        self._programs: dict[Forms, tuple[Program, Program | None]] = {}
+        self._programs: dict[tuple[Forms, str], tuple[Program, Program | None]] = {}
 
     def lowered(self, forms: Forms) -> Lowered:
         """The fused functions of one form."""
@@ -193,13 +193,14 @@ class Candidates:
             self._lowered[forms] = lower(self._function, self._wrt, forms, self._routes)
         return self._lowered[forms]
 
-    def programs(self, forms: Forms) -> tuple[Program, Program | None]:
-        """The emitted forward and backward programs of one form."""
-        if forms not in self._programs:
+    def programs(self, forms: Forms, counts: Counts) -> tuple[Program, Program | None]:
+        """The emitted forward and backward programs of one form, for graphs of this size."""
+        key = forms, self._emitter.size_class(counts)
+        if key not in self._programs:
             made = self.lowered(forms)
-            backward = None if made.backward is None else self._emitter.emit(made.backward)
-            self._programs[forms] = self._emitter.emit(made.forward), backward
-        return self._programs[forms]
+            backward = None if made.backward is None else self._emitter.emit(made.backward, counts)
+            self._programs[key] = self._emitter.emit(made.forward, counts), backward
+        return self._programs[key]
 
     def build(self, counts: Counts, forms: Forms | None = None, machine: Machine = CPU) -> Built:
         """The programs for graphs of about these counts.
@@ -219,7 +220,7 @@ class Candidates:
         considered = ALL_FORMS if forms is None else (forms,)
         costs = {each: _seconds(self.lowered(each), counts, machine) for each in considered}
         best = min(considered, key=lambda each: costs[each])
-        made, (forward, backward) = self.lowered(best), self.programs(best)
+        made, (forward, backward) = self.lowered(best), self.programs(best, counts)
         return Built(
             lowered=made,
             forms=best,

@@ -11,8 +11,8 @@ from hector.plan import Counts
 
 __all__ = ["CPU", "Cost", "Machine", "OpCost", "function_cost"]
 
-_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
-_FREE = frozenset("const inverse_count reshape slice transpose broadcast".split())
+_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8}
+_FREE = frozenset("const seed inverse_count reshape slice transpose broadcast".split())
 _INDEX_BYTES = 8
 
 
@@ -95,6 +95,8 @@ def _work(op: Value, counts: Counts) -> int:
         lead = x.width // max(x.shape[-1], 1)
         k, n = op.operands[1].type.shape if op.op == "linear" else op.type.shape
         return 2 * counts.rows(space) * lead * k * n
+    if op.op == "keep":
+        return 10 * counts.rows(op.type.space) * op.type.width
     if op.op in ("gather_sum", "gather_dot", "segment_sum", "segment_max", "segment_softmax"):
         through = op.map("rows") or op.map()
         rows = counts.rows(MAPS[through].source) if through else 0

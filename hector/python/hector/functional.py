@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hector.graph import Graph
+from hector.masks import keep_scales
 
 __all__ = ["AGGREGATIONS", "SOFTMAX_GROUPS", "aggregate", "dropout", "edge_softmax", "linear"]
 
@@ -26,7 +27,8 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
     Parameters
     ----------
-    x : Tensor, shape (rows, k), or (rows, m, k) with matrices (rows, k, n)
+    x : Tensor, shape (rows, k), or (rows, m, k) with matrices (rows, k, n), or (rows, heads, k)
+        with matrices (rows, heads, k, n): each head times its own
     weight : Tensor, shape (rows, k, n) or (rows, heads, k, n), or (k, n) shared by all rows
         Write ``W[g.rel]`` or ``W[g.node_type]``; compiled code never builds that tensor.
 
@@ -44,14 +46,17 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         return result
     if weight.dim() == 2 and x.dim() >= 2:
         return x @ weight
-    if x.dim() not in (2, 3) or weight.dim() not in (3, 4) or x.dim() + weight.dim() > 6:
+    if x.dim() not in (2, 3) or weight.dim() not in (3, 4):
         raise ValueError(
             f"linear: x {tuple(x.shape)} and weight {tuple(weight.shape)} are not (rows, k) and "
             f"(rows, k, n), (rows, heads, k, n) or (k, n)"
         )
-    if x.shape[0] != weight.shape[0] or x.shape[-1] != weight.shape[-2]:
+    lead = x.dim() - 1 if weight.dim() == 4 else 1
+    if x.shape[:lead] != weight.shape[:lead] or x.shape[-1] != weight.shape[-2]:
         raise ValueError(f"linear: {tuple(x.shape)} does not fit {tuple(weight.shape)}")
     if x.dim() == 3:
+        if weight.dim() == 4:
+            return torch.matmul(x.unsqueeze(-2), weight).squeeze(-2)
         return torch.bmm(x, weight)
     rows = x.reshape(x.shape[0], *(1,) * (weight.dim() - 3), 1, x.shape[-1])
     return torch.matmul(rows, weight).squeeze(-2)
@@ -154,16 +159,17 @@ def aggregate(message: Tensor, g: Graph, reduce: str = "sum") -> Tensor:
     return total * _inverse_count(message, dst, g.num_nodes) if reduce == "mean" else total
 
 
-def dropout(x: Tensor, p: float, seed: int) -> Tensor:
+def dropout(x: Tensor, p: float, seed: int | Tensor) -> Tensor:
     """Zero elements with probability ``p`` and scale the others by ``1 / (1 - p)``.
 
     Parameters
     ----------
-    x : Tensor
+    x : Tensor, shape (rows, ...)
     p : float
         In [0, 1).
-    seed : int
-        The same seed and shape drop the same elements.
+    seed : int, or Tensor of int64 and no dimension
+        The same seed and shape drop the same elements, on every device, compiled or not. A new
+        seed does not make a compiled function trace again; a tensor may change under a CUDA graph.
 
     Returns
     -------
@@ -173,12 +179,21 @@ def dropout(x: Tensor, p: float, seed: int) -> Tensor:
     ------
     ValueError
         If ``p`` is out of range.
+    TypeError
+        If ``seed`` is neither an int nor an int64 tensor of no dimension.
     """
     if has_torch_function((x,)):
         result: Any = handle_torch_function(dropout, (x,), x, p, seed)
         return result  # type: ignore[no-any-return]
     if not 0 <= p < 1:
         raise ValueError(f"dropout: p={p} must be in [0, 1)")
-    generator = torch.Generator(device=x.device).manual_seed(seed)
-    kept = torch.rand(x.shape, generator=generator, device=x.device) >= p
-    return x * kept / (1 - p)
+    if isinstance(seed, Tensor):
+        if seed.dtype is not torch.int64 or seed.dim():
+            raise TypeError("dropout: seed must be an int or an int64 tensor of no dimension")
+    elif isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"dropout: seed must be an int, not {type(seed).__name__}")
+    if p == 0:
+        return x
+    rows = torch.arange(x.shape[0], device=x.device)
+    kept = keep_scales(rows, x[:1].numel() if x.shape[0] else 0, p, seed, x.dtype)
+    return x * kept.reshape(x.shape)

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from hector.ir.function import Builder, Function, Value, param_name
 from hector.ir.types import Space, Type
+from hector.passes.rewrite import rewrite
 
-__all__ = ["RULES", "Gradients", "differentiate"]
+__all__ = ["RULES", "Gradients", "attached", "differentiate"]
 
 Wanted: TypeAlias = Sequence[bool]
 Rule: TypeAlias = Callable[[Builder, Value, Value, Wanted], list[Value | None]]
@@ -148,6 +149,33 @@ def _cube(b: Builder, y: Value) -> Value:
     return b.emit("mul", y, b.emit("mul", y, y))
 
 
+def _larger(b: Builder, y: Value, g: Value, of: int) -> Value:
+    """The gradient where an operand is the one chosen; ties share it evenly, as in PyTorch."""
+    this, other = y.operands[of], y.operands[1 - of]
+    first, second = (this, other) if y.op == "maximum" else (other, this)
+    won = b.emit("step", b.emit("sub", first, second))
+    same = (second, first) if first.op == "const" else (first, second)
+    tied = _scaled(b, b.emit("equal", *same), 0.5)
+    return b.emit("mul", g, b.emit("add", won, tied))
+
+
+_CHOICE = _both(
+    lambda b, y, g: _larger(b, y, g, 0),
+    lambda b, y, g: _larger(b, y, g, 1),
+)
+
+
+def _amax(b: Builder, y: Value, g: Value) -> Value:
+    """Ties share the gradient evenly, as ``torch.amax`` has it."""
+    x = y.operands[0]
+    shape, axes = x.type.shape, y.integers("axes")
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    largest = b.emit("equal", x, b.emit("broadcast", b.reshape(y, kept), shape=shape))
+    ties = b.emit("sum", largest, axes=axes)
+    share = b.emit("broadcast", b.reshape(b.emit("div", g, ties), kept), shape=shape)
+    return b.emit("mul", share, largest)
+
+
 RULES: dict[str, Rule] = {
     "gather": _one(lambda b, y, g: b.emit("segment_sum", g, map=y.map())),
     "segment_sum": _one(lambda b, y, g: b.emit("gather", g, map=y.map())),
@@ -155,6 +183,12 @@ RULES: dict[str, Rule] = {
     "segment_softmax": _one(_segment_softmax),
     "linear": _linear,
     "sum": _one(_sum),
+    "amax": _one(_amax),
+    "maximum": _CHOICE,
+    "minimum": _CHOICE,
+    "sin": _slope(_on_input("cos")),
+    "cos": _slope(lambda b, y: b.emit("neg", b.emit("sin", y.operands[0]))),
+    "clamp": _slope(_on_input("clamp_step", "low", "high")),
     "broadcast": _one(_broadcast),
     "reshape": _one(lambda b, y, g: b.reshape(g, y.operands[0].type.shape)),
     "slice": _one(_slice),
@@ -191,6 +225,10 @@ RULES: dict[str, Rule] = {
 """The gradient of each operator that the front end can write."""
 
 
+_CONSTANT = frozenset("const inverse_count seed keep detach".split())
+"""What no gradient passes."""
+
+
 @dataclass(frozen=True)
 class Gradients:
     """What ``differentiate`` gives.
@@ -211,6 +249,11 @@ class Gradients:
     active: tuple[bool, ...]
 
 
+def attached(function: Function) -> Function:
+    """The function without ``detach``: nothing is differentiated any more."""
+    return rewrite(function, lambda b, op, operands: operands[0] if op.op == "detach" else None)
+
+
 def differentiate(function: Function, wrt: frozenset[str]) -> Gradients:
     """The function followed by its vector-Jacobian product.
 
@@ -224,13 +267,14 @@ def differentiate(function: Function, wrt: frozenset[str]) -> Gradients:
     Returns
     -------
     Gradients
+        Without ``detach``, which has done its work then.
     """
     b = Builder(function.name)
     b.params.extend(function.params)
     b.ops.extend(function.ops)
     active = {param for param in function.params if param_name(param) in wrt}
     for op in function.ops:
-        if op.op not in ("const", "inverse_count") and any(x in active for x in op.operands):
+        if op.op not in _CONSTANT and any(x in active for x in op.operands):
             active.add(op)
     grads: dict[Value, Value] = {}
 
@@ -251,6 +295,6 @@ def differentiate(function: Function, wrt: frozenset[str]) -> Gradients:
                 if grad is not None and operand in active:
                     add(operand, grad)
     reached = [param for param in function.params if param in active and param in grads]
-    joint = b.finish((*function.results, *(grads[param] for param in reached)))
+    joint = attached(b.finish((*function.results, *(grads[param] for param in reached))))
     names = tuple(param_name(param) for param in reached)
     return Gradients(joint, names, tuple(result in active for result in function.results))

@@ -8,7 +8,9 @@ from hector.ir.function import Builder, Function, Value, param_name
 __all__ = ["split"]
 
 # Costs nothing once fused into its reader, while saving it would store rows of edges.
-_RECOMPUTED = frozenset("gather reshape const inverse_count slice transpose broadcast".split())
+_RECOMPUTED = frozenset(
+    "gather reshape const inverse_count slice transpose broadcast seed keep".split()
+)
 
 
 def _reachable(results: tuple[Value, ...]) -> set[Value]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hector.ir.function import Function
 from hector.ir.types import Type
-from hector.plan import Plan
+from hector.plan import Counts, Plan
 
 __all__ = ["Emitter", "Program"]
 
@@ -43,6 +43,10 @@ class Emitter(Protocol):
 
     name: str
 
-    def emit(self, function: Function) -> Program:
-        """The program of one fused function."""
+    def size_class(self, counts: Counts) -> str:
+        """Graphs for which this is the same are served by the same programs."""
+        ...
+
+    def emit(self, function: Function, counts: Counts) -> Program:
+        """The program of one fused function, laid out for graphs of about these counts."""
         ...

@@ -4,33 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from hector.frontend.index import GraphIndex, RowCount
 from hector.frontend.record import Recorder
-from hector.frontend.symbol import RowCount, Symbol
+from hector.frontend.symbol import Symbol
 from hector.graph import Graph
 
-__all__ = ["GraphIndex", "TracedGraph", "TracedModule"]
-
-
-@dataclass(frozen=True)
-class GraphIndex:
-    """``g.src`` and its like: good for indexing and for nothing else."""
-
-    map: str
-    text: str
-    recorder: Recorder
-
-    __torch_function__ = Symbol.__torch_function__
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise self.recorder.refuse(f"{self.text}.{name}", f"use x[{self.text}] only")
+__all__ = ["TracedGraph", "TracedModule", "is_plain"]
 
 
 class TracedGraph:
@@ -54,6 +39,13 @@ class TracedGraph:
         raise self.recorder.refuse(
             f"g.{name}", "use g.src, g.dst, g.rel, g.node_type, g.src_type, g.dst_type"
         )
+
+
+def is_plain(value: object) -> bool:
+    """Whether a trace may be specialised to a value: it has equality and never changes."""
+    if isinstance(value, tuple):
+        return all(is_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
 
 
 class TracedModule:
@@ -89,12 +81,12 @@ class TracedModule:
         if isinstance(value, nn.Module):
             self._guard((*path, "__class__"), type(value))
             return TracedModule(self._recorder, value, path, self._lift, self._guard)
-        if value is None or isinstance(value, bool | int | float | str):
+        if is_plain(value):
             self._guard(path, value)
             return value
         raise self._recorder.refuse(
             f"the attribute {name} of {type(self._module).__name__} ({type(value).__name__})",
-            "use tensors, modules, numbers, strings or None",
+            "use tensors, modules, numbers, strings, None, or tuples of these last three",
         )
 
     def __getattr__(self, name: str) -> Any:

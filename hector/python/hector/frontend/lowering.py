@@ -53,6 +53,24 @@ def _sum(b: Builder, call: Call, args: list[Value]) -> Value:
     return b.reshape(total, feature_shape(call))
 
 
+def _amax(b: Builder, call: Call, args: list[Value]) -> Value:
+    high = b.emit("amax", args[0], axes=_axes(call, call.attrs["axes"]))
+    return b.reshape(high, feature_shape(call))
+
+
+def _broadcast(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.emit("broadcast", args[0], shape=feature_shape(call))
+
+
+def _keep(b: Builder, call: Call, args: list[Value]) -> Value:
+    space, shape = call.var.resolve().value, feature_shape(call)
+    return b.emit("keep", args[0], space=space, shape=shape, dtype=call.dtype, p=call.attrs["p"])
+
+
+def _seed(b: Builder, call: Call, args: list[Value]) -> Value:
+    return b.emit("seed", value=call.attrs["value"])
+
+
 def _reshape(b: Builder, call: Call, args: list[Value]) -> Value:
     return b.reshape(args[0], feature_shape(call))
 
@@ -81,8 +99,37 @@ def _matmul(b: Builder, call: Call, args: list[Value]) -> Value:
     return b.reshape(b.emit("linear", x, w), feature_shape(call))
 
 
+# Past so many columns the zeros of a block-diagonal matrix cost more than separate products.
+_BLOCK_DIAGONAL = 256
+
+
+def _for_each_head(b: Builder, x: Value, w: Value) -> Value:
+    """Rows [heads, k] times matrices [heads, k, n]."""
+    heads, k, n = w.type.shape
+
+    def matrix(head: int) -> Value:
+        piece = b.emit("slice", w, axis=0, start=head, stop=head + 1)
+        return b.reshape(piece, (k, n))
+
+    lead = x.type.shape[:-2]  # the rows, where they are a weight's
+    if heads * max(k, n) > _BLOCK_DIAGONAL:
+        at = len(lead)
+        rows = [b.emit("slice", x, axis=at, start=head, stop=head + 1) for head in range(heads)]
+        parts = [b.emit("linear", row, matrix(head)) for head, row in enumerate(rows)]
+        return parts[0] if heads == 1 else b.emit("concat", *parts, axis=at)
+    blocks = [
+        b.emit("pad", matrix(head), axis=1, before=head * n, after=(heads - 1 - head) * n)
+        for head in range(heads)
+    ]
+    whole = blocks[0] if heads == 1 else b.emit("concat", *blocks, axis=0)
+    flat = b.reshape(x, (*lead, heads * k))
+    return b.reshape(b.emit("linear", flat, whole), (*lead, heads, n))
+
+
 def _linear(b: Builder, call: Call, args: list[Value]) -> Value:
     x, w = args
+    if call.attrs.get("shared"):
+        return _for_each_head(b, x, w)
     if w.type.space is Space.WEIGHT:
         raise unsupported(
             f"{call.location}: hector.linear with one matrix a row, but no row index: "
@@ -90,6 +137,8 @@ def _linear(b: Builder, call: Call, args: list[Value]) -> Value:
         )
     if len(w.type.shape) == 2:
         return b.emit("linear", x, w)
+    if len(x.type.shape) == 2:
+        return _for_each_head(b, x, w)
     heads, k, n = w.type.shape
     joined = b.reshape(b.emit("transpose", w, perm=(1, 0, 2)), (k, heads * n))
     return b.reshape(b.emit("linear", x, joined), (heads, n))
@@ -124,6 +173,10 @@ _TABLE: dict[str, Callable[[Builder, Call, list[Value]], Value]] = {
     "binary": _binary,
     "gather": _gather,
     "sum": _sum,
+    "amax": _amax,
+    "broadcast": _broadcast,
+    "keep": _keep,
+    "seed": _seed,
     "reshape": _reshape,
     "permute": _permute,
     "slice": _slice,

@@ -14,9 +14,11 @@ from hector.frontend.location import user_location
 from hector.ir.types import Space
 from hector.plan import Counts
 
-__all__ = ["DTYPES", "Call", "Recorder", "SpaceVar"]
+__all__ = ["DTYPES", "SEED", "Call", "Recorder", "SpaceVar"]
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+SEED = "i64"
+"""What an int64 tensor of no dimension is; nothing but dropout takes it."""
 
 
 def _shown(space: Space) -> str:

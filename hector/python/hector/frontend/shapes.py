@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hector.frontend.index import GraphIndex, RowCount
 from hector.frontend.location import user_location
 from hector.frontend.record import Call, Recorder, SpaceVar
 from hector.ir.types import MAPS, Space
 
-__all__ = ["axis", "broadcast", "concat", "getitem", "permute", "reshape"]
+__all__ = ["axis", "broadcast", "broadcast_to", "concat", "getitem", "permute", "reshape"]
 
 
 def axis(r: Recorder, x: Call, dim: Any) -> int:
@@ -59,12 +60,7 @@ def broadcast(r: Recorder, x: Call, y: Call, name: str) -> tuple[tuple[int, ...]
 
 def reshape(r: Recorder, x: Call, *shape: Any) -> Call:
     """Record a reshape; rows stay rows."""
-    from hector.frontend.symbol import RowCount
-
-    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-    extents = [item.value if isinstance(item, RowCount) else item for item in wanted]
-    if any(isinstance(item, bool) or not isinstance(item, int) for item in extents):
-        raise r.refuse(f"reshape to {wanted}", "use integers")
+    extents = _extents(r, shape, "reshape")
     width = math.prod(x.shape[1:])
     if extents.count(-1) > 1:
         raise ValueError(f"reshape of {x.shape} to {tuple(extents)}: more than one -1")
@@ -87,9 +83,31 @@ def reshape(r: Recorder, x: Call, *shape: Any) -> Call:
     return r.call("reshape", (x,), new, x.var)
 
 
+def _extents(r: Recorder, shape: tuple[Any, ...], what: str) -> list[int]:
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    extents = [item.value if isinstance(item, RowCount) else item for item in wanted]
+    if any(isinstance(item, bool) or not isinstance(item, int) for item in extents):
+        raise r.refuse(f"{what} to {wanted}", "use integers")
+    return extents
+
+
+def broadcast_to(r: Recorder, x: Call, *shape: Any) -> Call:
+    """Record an expansion of features of extent 1; rows stay rows."""
+    extents = _extents(r, shape, "expand")
+    if len(extents) != len(x.shape):
+        raise r.refuse(f"expand of {x.shape} to {tuple(extents)}", "add the dimensions first")
+    pairs = zip(x.shape, extents, strict=True)
+    new = tuple(old if extent == -1 else extent for old, extent in pairs)
+    if any(old not in (1, extent) for old, extent in zip(x.shape, new, strict=True)):
+        raise ValueError(f"expand of {x.shape} to {tuple(extents)}")
+    if new[:1] != x.shape[:1]:
+        r.require(x, Space.WEIGHT, "expand along dimension 0")
+    return x if new == x.shape else r.call("broadcast", (x,), new, x.var)
+
+
 def permute(r: Recorder, x: Call, *dims: Any) -> Call:
     """Record a permutation of dimensions; rows stay first."""
-    wanted = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
+    wanted = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
     perm = tuple(axis(r, x, dim) for dim in wanted)
     if sorted(perm) != list(range(len(x.shape))):
         raise ValueError(f"permute{perm} of a tensor of shape {x.shape}")
@@ -120,8 +138,12 @@ def concat(r: Recorder, tensors: Any, dim: int = 0) -> Call:
 
 def getitem(r: Recorder, x: Call, key: Any) -> Call:
     """Record indexing: by a graph index on the rows, or by slices, integers and None."""
-    from hector.frontend.graph import GraphIndex
-
+    if isinstance(key, tuple) and any(isinstance(item, GraphIndex) for item in key):
+        first, rest = key[0], key[1:]
+        if not isinstance(first, GraphIndex) or any(isinstance(i, GraphIndex) for i in rest):
+            raise r.refuse("a graph index behind the first dimension", "permute the tensor first")
+        x = getitem(r, x, first)
+        return getitem(r, x, (slice(None), *rest)) if rest else x
     if isinstance(key, GraphIndex):
         through = MAPS[key.map]
         r.require(x, through.target, f"indexing by {key.text}")

@@ -7,31 +7,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from hector.frontend import operators
-from hector.frontend.record import Call, Recorder
+from hector.frontend.index import RowCount
+from hector.frontend.numbers import TracedInt
+from hector.frontend.record import DTYPES, Call, Recorder
 
-__all__ = ["RowCount", "Symbol"]
-
-
-class RowCount:
-    """The number of rows of a traced tensor; differs between graphs, so it is no number here."""
-
-    def __init__(self, recorder: Recorder, value: int) -> None:
-        self._recorder = recorder
-        self.value = value
-
-    def _refuse(self, *args: object) -> NoReturn:
-        raise self._recorder.refuse(
-            "computing with a number of rows (.shape[0], g.num_nodes, ..)",
-            "it changes from graph to graph: use hector.aggregate(reduce='mean'), a weight's "
-            "last extents, or pass the number as an argument",
-        )
-
-    __int__ = __index__ = __float__ = __bool__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __floordiv__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+__all__ = ["Symbol"]
 
 
 class Symbol:
@@ -69,25 +53,30 @@ class Symbol:
         return self.dim()
 
     @property
-    def T(self) -> Symbol:  # noqa: N802
+    def dtype(self) -> torch.dtype:
+        """As ``Tensor.dtype``."""
+        return next(dtype for dtype, name in DTYPES.items() if name == self._call.dtype)
+
+    @property
+    def T(self) -> Any:  # noqa: N802
         """Transpose of a matrix."""
         return self._apply("t")
 
     @property
-    def mT(self) -> Symbol:  # noqa: N802
+    def mT(self) -> Any:  # noqa: N802
         """Last two dimensions exchanged."""
         return self._apply("transpose", -2, -1)
 
-    def _apply(self, name: str, *args: Any, **kwargs: Any) -> Symbol:
+    def _apply(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return run(self._recorder, name, (self, *args), kwargs)
 
-    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
         if name not in operators.HANDLERS:
-            raise self._recorder.refuse(f"Tensor.{name}", operators.SUPPORTED)
+            raise self._recorder.refuse(f"Tensor.{name}", operators.remedy(name))
 
-        def method(*args: Any, **kwargs: Any) -> Symbol:
+        def method(*args: Any, **kwargs: Any) -> Any:
             return self._apply(name, *args, **kwargs)
 
         return method
@@ -104,10 +93,10 @@ class Symbol:
         name = operators.FUNCTIONS.get(func)
         if name is None:
             shown = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", func))
-            raise recorder.refuse(shown, operators.SUPPORTED)
+            raise recorder.refuse(shown, operators.remedy(shown.rpartition(".")[2]))
         return run(recorder, name, args, kwargs or {})
 
-    def __getitem__(self, key: Any) -> Symbol:
+    def __getitem__(self, key: Any) -> Any:
         return self._apply("getitem", key)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
@@ -124,15 +113,18 @@ class Symbol:
     def __len__(self) -> NoReturn:
         raise self._recorder.refuse("len() of a tensor", "row counts change from graph to graph")
 
-    def __neg__(self) -> Symbol:
+    def __neg__(self) -> Any:
         return self._apply("neg")
+
+    def __abs__(self) -> Any:
+        return self._apply("abs")
 
     def __repr__(self) -> str:
         return f"Symbol(shape={self._call.shape}, dtype={self._call.dtype})"
 
 
-def _operator(name: str, swapped: bool = False) -> Callable[[Symbol, Any], Symbol]:
-    def method(self: Symbol, other: Any) -> Symbol:
+def _operator(name: str, swapped: bool = False) -> Callable[[Symbol, Any], Any]:
+    def method(self: Symbol, other: Any) -> Any:
         pair = (other, self) if swapped else (self, other)
         return run(self._recorder, name, pair, {})
 
@@ -145,7 +137,7 @@ for _python, _name in (
 ):  # fmt: skip
     setattr(Symbol, f"__{_python}__", _operator(_name))
     setattr(Symbol, f"__r{_python}__", _operator(_name, swapped=True))
-for _python in "lt le gt ge eq ne iadd isub imul itruediv floordiv mod and or".split():
+for _python in "lt le gt ge eq ne iadd isub imul itruediv floordiv mod and or invert xor".split():
     setattr(Symbol, f"__{_python}__", _operator(f"__{_python}__"))
 Symbol.__hash__ = object.__hash__  # type: ignore[method-assign]
 
@@ -166,7 +158,9 @@ def _find(args: object, kwargs: object) -> Recorder:
     raise TypeError("no traced tensor among the arguments")
 
 
-def _unwrap(recorder: Recorder, value: Any) -> Any:
+def _unwrap(recorder: Recorder, value: Any, seeded: bool = False) -> Any:
+    if isinstance(value, TracedInt):
+        return value if seeded else value.fixed()
     if isinstance(value, Symbol):
         if value._recorder is not recorder:
             raise ValueError("a tensor of another trace was kept and used in this one")
@@ -176,21 +170,25 @@ def _unwrap(recorder: Recorder, value: Any) -> Any:
             "a tensor that is neither an argument nor a module's attribute",
             "pass it to the function as an argument",
         )
-    if isinstance(value, tuple | list):
-        return tuple(_unwrap(recorder, item) for item in value)
+    if type(value) in (tuple, list):
+        return type(value)(_unwrap(recorder, item) for item in value)
     return value
 
 
-def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symbol:
+def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record the operation of this name on symbols."""
     if name not in operators.HANDLERS:
-        raise recorder.refuse(f"the operator {name}", operators.SUPPORTED)
+        raise recorder.refuse(f"the operator {name}", operators.remedy(name))
     handler = operators.HANDLERS[name]
-    positional = tuple(_unwrap(recorder, arg) for arg in args)
-    named = {key: _unwrap(recorder, value) for key, value in kwargs.items()}
+    seeded = name == "hector_dropout"
+    positional = tuple(_unwrap(recorder, arg, seeded) for arg in args)
+    named = {key: _unwrap(recorder, value, seeded) for key, value in kwargs.items()}
     try:
         inspect.signature(handler).bind(recorder, *positional, **named)
     except TypeError as error:
         what = f"this form of {name} ({error})"
-        raise recorder.refuse(what, operators.SUPPORTED) from error
-    return Symbol(recorder, handler(recorder, *positional, **named))
+        raise recorder.refuse(what, operators.remedy(name)) from error
+    result = handler(recorder, *positional, **named)
+    if isinstance(result, tuple):
+        return tuple(Symbol(recorder, item) for item in result)
+    return Symbol(recorder, result)

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hector.frontend.graph import TracedGraph, TracedModule
+from hector.frontend.graph import TracedGraph, TracedModule, is_plain
 from hector.frontend.lowering import feature_shape, to_ir
-from hector.frontend.record import DTYPES, Call, Recorder, SpaceVar
+from hector.frontend.numbers import TracedInt
+from hector.frontend.record import DTYPES, SEED, Call, Recorder, SpaceVar
 from hector.frontend.symbol import Symbol
 from hector.graph import Graph
 from hector.ir.function import Function
 from hector.ir.types import Space, Type
+from hector.masks import seed_word
 
 __all__ = ["Input", "Trace", "fetch", "trace"]
 
@@ -35,11 +37,21 @@ class Input:
     path : tuple of str
         Argument name, then attributes of modules.
     type : Type
+    affine : (int, int) or None
+        Of a seed given as a Python int: the input is the argument times the first plus the second.
     """
 
     name: str
     path: Path
     type: Type
+    affine: tuple[int, int] | None = None
+
+    def read(self, arguments: Mapping[str, object]) -> object:
+        """The tensor among a call's arguments."""
+        value = fetch(arguments, self.path)
+        if self.affine is None or not isinstance(value, int):
+            return value
+        return torch.tensor(seed_word(value * self.affine[0] + self.affine[1]))
 
 
 @dataclass(frozen=True)
@@ -73,10 +85,15 @@ class Trace:
             value = fetch(arguments, path)
             if type(value) is not type(expected) or value != expected:
                 return False
-        return all(_fits(fetch(arguments, x.path), x.type) for x in self.inputs)
+        return all(_fits(fetch(arguments, x.path), x) for x in self.inputs)
 
 
-def _fits(value: object, type_: Type) -> bool:
+def _fits(value: object, item: Input) -> bool:
+    type_ = item.type
+    if item.affine is not None:
+        return type(value) is int
+    if type_.dtype == SEED:
+        return isinstance(value, Tensor) and value.dtype is torch.int64 and value.dim() == 0
     if not isinstance(value, Tensor) or DTYPES.get(value.dtype) != type_.dtype:
         return False
     shape = tuple(value.shape)
@@ -109,24 +126,41 @@ class _Tracer:
         self.recorder = Recorder(graph.plan().counts)
         self.graph = graph
         self.inputs: dict[Path, Call] = {}
+        self.seeds: dict[Path, tuple[Path, tuple[int, int]]] = {}
         self.guards: dict[Path, object] = {}
 
     def lift(self, path: Path, tensor: Tensor) -> Symbol:
         """The symbol of a tensor, the same for every use of its path."""
         if path not in self.inputs:
-            if tensor.dtype not in DTYPES:
+            seed = tensor.dtype is torch.int64 and tensor.dim() == 0
+            if tensor.dtype not in DTYPES and not seed:
                 raise TypeError(
                     f"{'.'.join(path)} is {tensor.dtype}; compiled functions take "
                     f"{', '.join(map(str, DTYPES))} (index tensors belong to the Graph)"
                 )
-            name = re.sub(r"\W", "_", ".".join(path).removeprefix("self."))
-            taken = {call.attrs["name"] for call in self.inputs.values()}
-            while name in taken or name.startswith(("grad_", "saved_")):
-                name = "in_" + name
-            self.inputs[path] = self.recorder.call(
-                "input", (), tuple(tensor.shape), SpaceVar(), DTYPES[tensor.dtype], name=name
-            )
+            self._input(path, tuple(tensor.shape), SpaceVar(), DTYPES.get(tensor.dtype, SEED))
         return Symbol(self.recorder, self.inputs[path])
+
+    def _input(self, path: Path, shape: tuple[int, ...], var: SpaceVar, dtype: str) -> Call:
+        name = re.sub(r"\W", "_", ".".join(path).removeprefix("self."))
+        taken = {call.attrs["name"] for call in self.inputs.values()}
+        while name in taken or name.startswith(("grad_", "saved_")):
+            name = "in_" + name
+        call = self.recorder.call("input", (), shape, var, dtype, name=name)
+        self.inputs[path] = call
+        return call
+
+    def number(self, name: str, value: int) -> TracedInt:
+        """What stands for an integer argument: free as a seed, fixed by any other use."""
+
+        def record(scale: int, offset: int) -> Call:
+            path = (name, str(scale), str(offset))
+            if path not in self.inputs:
+                self.seeds[path] = ((name,), (scale, offset))
+                self._input(path, (), SpaceVar(Space.WEIGHT), SEED)
+            return self.inputs[path]
+
+        return TracedInt(value, lambda: self.guard((name,), value), record)
 
     def guard(self, path: Path, value: object) -> None:
         """Note a plain value that the trace depends on."""
@@ -141,7 +175,9 @@ class _Tracer:
         if isinstance(value, nn.Module):
             self.guard((name, "__class__"), type(value))
             return TracedModule(self.recorder, value, (name,), self.lift, self.guard)
-        if value is None or isinstance(value, bool | int | float | str | torch.dtype):
+        if type(value) is int:
+            return self.number(name, value)
+        if is_plain(value):
             self.guard((name,), value)
             return value
         raise TypeError(
@@ -194,7 +230,12 @@ def trace(
     name = re.sub(r"\W", "_", function.__name__)
     traced = to_ir(name if name.isidentifier() else "function", calls, [r._call for r in results])
     inputs = tuple(
-        Input(call.attrs["name"], path, Type(call.var.resolve(), feature_shape(call), call.dtype))
+        Input(
+            call.attrs["name"],
+            *(tracer.seeds[path][:1] if path in tracer.seeds else (path,)),
+            Type(call.var.resolve(), feature_shape(call), call.dtype),
+            tracer.seeds[path][1] if path in tracer.seeds else None,
+        )
         for path, call in tracer.inputs.items()
     )
     return Trace(traced, inputs, tuple(tracer.guards.items()), degenerate(graph), sequence)

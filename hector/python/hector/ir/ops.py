@@ -20,10 +20,12 @@ Rule: TypeAlias = Callable[[Sequence[Type], Attrs], Type]
 
 UNARY = frozenset(
     "neg exp log sqrt rsqrt reciprocal abs sign relu step leaky_relu leaky_step elu elu_slope "
-    "sigmoid tanh silu gelu gelu_slope softplus power".split()
+    "sigmoid tanh silu gelu gelu_slope softplus power sin cos clamp clamp_step detach".split()
 )
-BINARY = frozenset("add sub mul div equal".split())
+BINARY = frozenset("add sub mul div equal maximum minimum".split())
 DTYPES = ("f64", "f32", "bf16", "f16")
+SEED = "i64"
+"""The dtype of dropout seeds, which no arithmetic takes."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,14 @@ def _inverse_count(types: Sequence[Type], attrs: Attrs) -> Type:
     return Type(_map(attrs).target, (), _dtype(attrs))
 
 
+def _keep(types: Sequence[Type], attrs: Attrs) -> Type:
+    """Dropout's factors: a function of the seed and of each element's place."""
+    p = attrs["p"]
+    if types[0] != Type(Space.WEIGHT, (), SEED) or not isinstance(p, float) or not 0 <= p < 1:
+        raise ValueError(f"keep takes a seed and 0 <= p < 1, not {types[0]} and {p}")
+    return Type(Space(attrs["space"]), _ints(attrs, "shape"), _dtype(attrs))
+
+
 def _dtype(attrs: Attrs) -> str:
     dtype = attrs["dtype"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -263,7 +273,7 @@ def _spec(arity: tuple[int, ...], rule: Rule, required: str = "", optional: str 
 
 
 _PARAMETERS = {"leaky_relu": "slope", "leaky_step": "slope", "elu": "alpha", "elu_slope": "alpha"}
-_PARAMETERS["power"] = "exponent"
+_PARAMETERS |= {"power": "exponent", "clamp": "low high", "clamp_step": "low high"}
 
 OPS: dict[str, OpSpec] = {
     "const": _spec((0,), _const, "value dtype"),
@@ -277,6 +287,9 @@ OPS: dict[str, OpSpec] = {
     "linear": _spec((2,), _linear, "", "type rows transpose"),
     "outer": _spec((2,), _outer, "", "type rows rows_y rows_summed"),
     "sum": _spec((1,), _sum, "axes"),
+    "amax": _spec((1,), _sum, "axes"),
+    "seed": _spec((0,), lambda types, attrs: Type(Space.WEIGHT, (), SEED), "value"),
+    "keep": _spec((1,), _keep, "space shape dtype p"),
     "sum_rows": _spec((1,), _sum_rows),
     "reshape": _spec((1,), _reshape, "shape"),
     "broadcast": _spec((1,), _broadcast, "shape"),

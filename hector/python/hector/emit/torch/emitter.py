@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from hector.emit import Program
-from hector.emit.torch import products, traversals
+from hector.emit.torch import dropout, products, traversals
 from hector.ir.function import Function, Value, param_name
 from hector.ir.types import Space, Type
-from hector.plan import Plan
+from hector.plan import Counts, Plan
 
-__all__ = ["TorchEmitter"]
+__all__ = ["DTYPES", "INLINE", "SCOPE", "TorchEmitter", "expression", "inline"]
 
-_DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _VIEWS = frozenset({"reshape", "slice", "transpose", "broadcast"})
-_INLINE = frozenset({"const", "inverse_count"})
+INLINE = frozenset({"const", "seed", "inverse_count"})
+"""Operators that have no line of their own."""
 
 _ELEMENTWISE = {
     "add": "{0} + {1}",
@@ -38,15 +40,20 @@ _ELEMENTWISE = {
     "+ {0} * torch.exp(-0.5 * {0} * {0}) * 0.3989422804014327",
     "softplus": "functional.softplus({0})",
     "power": "{0} ** {exponent}",
+    "maximum": "maximum({0}, {1})",
+    "minimum": "minimum({0}, {1})",
+    "clamp": "{0}.clamp({low!r}, {high!r})",
+    "clamp_step": "(({0} >= {low!r}) & ({0} <= {high!r})).to({0}.dtype)",
     **{
         name: "torch." + name + "({0})"
-        for name in ("exp", "log", "sqrt", "rsqrt", "reciprocal", "abs", "sign", "relu")
+        for name in "exp log sqrt rsqrt reciprocal abs sign relu sin cos".split()
     },
     "sigmoid": "torch.sigmoid({0})",
     "tanh": "torch.tanh({0})",
 }
 
 _KERNELS: dict[str, Callable[..., Tensor]] = {
+    "keep": dropout.keep,
     "linear": products.linear,
     "outer": products.outer,
     "gather_sum": traversals.gather_sum,
@@ -55,6 +62,14 @@ _KERNELS: dict[str, Callable[..., Tensor]] = {
     "segment_max": traversals.segment_max,
     "segment_softmax": traversals.segment_softmax,
 }
+
+
+def _maximum(x: Tensor, y: Tensor | float) -> Tensor:
+    return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
+
+
+def _minimum(x: Tensor, y: Tensor | float) -> Tensor:
+    return torch.minimum(x, y) if isinstance(y, Tensor) else x.clamp(max=y)
 
 
 def _dims(type_: Type, axes: Sequence[int]) -> tuple[int, ...]:
@@ -69,8 +84,31 @@ def _whole_shape(type_: Type, shape: tuple[int, ...]) -> str:
     return f"({inner},)" if inner else "()"
 
 
-def _expression(op: Value, names: dict[Value, str]) -> str:
-    """The right-hand side for one operator."""
+SCOPE: dict[str, object] = {
+    "torch": torch,
+    "functional": torch.nn.functional,
+    "inf": math.inf,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    **{kernel.__name__: kernel for kernel in _KERNELS.values()},
+}
+"""The names that emitted expressions use, beside ``plan`` and their operands."""
+
+
+def expression(op: Value, names: Mapping[Value, str]) -> str:
+    """The right-hand side for one operator, on named operands.
+
+    Parameters
+    ----------
+    op : Value
+        None of ``INLINE``.
+    names : mapping of Value to str
+
+    Returns
+    -------
+    str
+        Python over PyTorch; what it calls is in ``SCOPE``.
+    """
     args = [names[operand] for operand in op.operands]
     if op.op in _ELEMENTWISE:
         return _ELEMENTWISE[op.op].format(*args, **op.attrs)
@@ -83,6 +121,8 @@ def _expression(op: Value, names: dict[Value, str]) -> str:
         return f"{args[0]}.index_select(0, plan.index({op.map()!r}))"
     if op.op == "sum":
         return f"{args[0]}.sum({_dims(type_, op.integers('axes'))})"
+    if op.op == "amax":
+        return f"{args[0]}.amax({_dims(type_, op.integers('axes'))})"
     if op.op == "sum_rows":
         return f"{args[0]}.sum(0)"
     if op.op == "reshape":
@@ -104,11 +144,13 @@ def _expression(op: Value, names: dict[Value, str]) -> str:
     return f"functional.pad({args[0]}, {widths})"
 
 
-def _inline(op: Value) -> str:
-    dtype = f"torch.{_DTYPES[op.type.dtype]}"
+def inline(op: Value) -> str:
+    """The text of an operator of ``INLINE``."""
     if op.op == "const":
         return f"({op.number('value')!r})"
-    return f"plan.inverse_count({op.map()!r}, {dtype})"
+    if op.op == "seed":
+        return str(int(op.number("value")))
+    return f"plan.inverse_count({op.map()!r}, torch.{DTYPES[op.type.dtype]})"
 
 
 def _last_reads(function: Function) -> dict[Value, Value]:
@@ -127,15 +169,15 @@ def _source(function: Function) -> str:
     lines = [f"def {function.name}(plan{params}):"]
     last, kept = _last_reads(function), set(function.results)
     for number, op in enumerate(function.ops):
-        if op.op in _INLINE:
-            names[op] = _inline(op)
+        if op.op in INLINE:
+            names[op] = inline(op)
             continue
         names[op] = f"v{number}"
-        lines.append(f"    v{number} = {_expression(op, names)}  # {op.type}")
+        lines.append(f"    v{number} = {expression(op, names)}  # {op.type}")
         dead = [
             names[operand]
             for operand in dict.fromkeys(op.operands)
-            if last[operand] is op and operand not in kept and operand.op not in _INLINE
+            if last[operand] is op and operand not in kept and operand.op not in INLINE
         ]
         if dead:
             lines.append(f"    del {', '.join(dead)}")
@@ -143,7 +185,7 @@ def _source(function: Function) -> str:
     for result in function.results:
         text = names[result]
         if result.op == "const":
-            text = f"torch.full((), {text}, dtype=torch.{_DTYPES[result.type.dtype]})"
+            text = f"torch.full((), {text}, dtype=torch.{DTYPES[result.type.dtype]})"
         results.append(text)
     lines.append(f"    return ({', '.join(results)},)")
     return "\n".join(lines) + "\n"
@@ -154,20 +196,25 @@ class TorchEmitter:
 
     name = "torch"
 
-    def emit(self, function: Function) -> Program:
+    def size_class(self, counts: Counts) -> str:
+        """The same for all: these programs serve graphs of any size."""
+        return ""
+
+    def emit(self, function: Function, counts: Counts | None = None) -> Program:
         """The program of one fused function.
 
         Parameters
         ----------
         function : Function
+        counts : Counts or None
+            Not looked at.
 
         Returns
         -------
         Program
         """
         source = _source(function)
-        scope: dict[str, object] = {"torch": torch, "functional": torch.nn.functional}
-        scope.update({kernel.__name__: kernel for kernel in _KERNELS.values()})
+        scope = dict(SCOPE)
         exec(compile(source, f"<hector {function.name}>", "exec"), scope)
         call = scope[function.name]
         assert callable(call)
@@ -176,5 +223,5 @@ class TorchEmitter:
             results: tuple[Tensor, ...] = call(plan, *args)
             return results
 
-        created = (op.type for op in function.ops if op.op not in _INLINE | _VIEWS)
+        created = (op.type for op in function.ops if op.op not in INLINE | _VIEWS)
         return Program(run, source, tuple(created))
