@@ -4,11 +4,14 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <fstream>
 
 namespace datapath::io_testing {
 namespace {
@@ -44,6 +47,16 @@ bool forbid_everywhere(long number, unsigned error)
   });
 }
 
+constexpr char const* ring_switch = "/proc/sys/kernel/io_uring_disabled";
+
+/// From here on the calling process reads the file's content in the place of the system's switch.
+bool show_switch(std::string const& file)
+{
+  return ::unshare(CLONE_NEWNS) == 0 &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount(file.c_str(), ring_switch, nullptr, MS_BIND, nullptr) == 0;
+}
+
 constexpr int cannot_forbid = 77;
 
 /// What an engine does where a call is forbidden: 0, or the step that went wrong.
@@ -76,32 +89,57 @@ int use_blocked(std::string const& path, long number, unsigned error, char const
 struct BlockedRing : ::testing::Test {
   TemporaryFolder folder_;
 
-  void expect_fallback(long number, unsigned error, char const* word)
+  /// `setting`: what the system's switch for rings shows; empty for what it is.
+  void expect_fallback(long number,
+                       unsigned error,
+                       char const* word,
+                       std::string const& setting = {})
   {
     SKIP_WHERE_CHILDREN_HAVE_NO_THREADS();
-    auto const code =
-      run_in_child([&] { return use_blocked(folder_.file("file"), number, error, word); });
-    if (code == cannot_forbid) { GTEST_SKIP() << "no seccomp filter can be installed here"; }
+    auto const shown = folder_.file("switch");
+    std::ofstream{shown} << setting << "\n";
+    auto const code = run_in_child([&] {
+      if (!setting.empty() && !show_switch(shown)) { return cannot_forbid; }
+      return use_blocked(folder_.file("file"), number, error, word);
+    });
+    if (code == cannot_forbid) {
+      GTEST_SKIP() << "neither a seccomp filter nor a mount of its own can be had here";
+    }
     EXPECT_EQ(code, 0);
   }
 };
 
 #if DATAPATH_HAVE_LIBURING
-constexpr char const* eperm_word  = "seccomp";
 constexpr char const* enosys_word = "ENOSYS";
+constexpr char const* sysctl_word = "sysctl kernel.io_uring_disabled is 2";
 #else
-constexpr char const* eperm_word  = "no io_uring backend";
 constexpr char const* enosys_word = "no io_uring backend";
+constexpr char const* sysctl_word = "no io_uring backend";
 #endif
 
+/// What an error of a call that is not permitted speaks of, as the system is.
+char const* eperm_word()
+{
+#if DATAPATH_HAVE_LIBURING
+  int disabled = 0;
+  std::ifstream{ring_switch} >> disabled;
+  return disabled == 0 ? "seccomp" : "sysctl";
+#else
+  return "no io_uring backend";
+#endif
+}
+
 TEST_F(BlockedRing, setup_forbidden_by_a_container_falls_back_and_names_seccomp)
-{ expect_fallback(__NR_io_uring_setup, EPERM, eperm_word); }
+{ expect_fallback(__NR_io_uring_setup, EPERM, eperm_word()); }
+
+TEST_F(BlockedRing, setup_switched_off_by_the_administrator_falls_back_and_names_the_sysctl)
+{ expect_fallback(__NR_io_uring_setup, EPERM, sysctl_word, "2"); }
 
 TEST_F(BlockedRing, setup_missing_in_a_sandbox_falls_back_and_names_the_reason)
 { expect_fallback(__NR_io_uring_setup, ENOSYS, enosys_word); }
 
 TEST_F(BlockedRing, setup_allowed_but_entering_forbidden_falls_back_too)
-{ expect_fallback(__NR_io_uring_enter, EPERM, eperm_word); }
+{ expect_fallback(__NR_io_uring_enter, EPERM, eperm_word()); }
 
 #if DATAPATH_HAVE_LIBURING
 TEST_F(BlockedRing, entering_forbidden_later_fails_requests_and_the_engine_closes)

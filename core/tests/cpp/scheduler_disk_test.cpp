@@ -94,6 +94,38 @@ TEST_F(SchedulerDiskTest, TheNextChunksAreReadWhileOneIsCopied)
   EXPECT_EQ(to.bytes(), wanted);
 }
 
+TEST_F(SchedulerDiskTest, AfterErrorsOfEveryKindNothingStaysPinned)
+{
+  constexpr std::uint64_t nbytes = 6 * chunk;
+  write_whole(scratch.file("f"), random_bytes(nbytes, 7));
+  DeviceMemory const memory{device, nbytes};
+  PoolOptions limits;
+  limits.device   = device;
+  auto const pool = make_ref<Pool>(limits);
+  for (auto const& [fault, outcome] : {std::pair{"any:eio@after=2", DP_ERR_IO},
+                                       std::pair{"any:enospc@after=2", DP_ERR_NO_SPACE},
+                                       std::pair{"any:short@every=2", DP_OK}}) {
+    auto const faulty = make_engine(fault);
+    auto buffer       = pool->allocate(nbytes);
+    auto const pinned = host_place(buffer->data());
+    for (auto const& [to, from] : {std::pair{memory.place(), file_place(open("f", "r", faulty))},
+                                   std::pair{file_place(open("g", "w", faulty)), memory.place()},
+                                   std::pair{pinned, file_place(open("f", "r", faulty))},
+                                   std::pair{file_place(open("g", "w", faulty)), pinned}}) {
+      auto request  = move_bytes(to, from, nbytes);
+      request.owner = Owner{
+        {[](void* held) { static_cast<Buffer*>(held)->release(); }, Ref<Buffer>{buffer}.leak()}};
+      EXPECT_EQ(status(scheduler->transfer(std::move(request))), outcome) << fault;
+    }
+    buffer = nullptr;
+    EXPECT_EQ(pool->stats().allocated, 0U) << fault;
+  }
+  EXPECT_GT(device->registered_ranges(), 0U);
+  scheduler->close();
+  EXPECT_GT(pool->trim(), 0U);
+  EXPECT_EQ(device->registered_ranges(), 0U);
+}
+
 TEST_F(SchedulerDiskTest, HostMemoryGoesStraightToAFileAndBack)
 {
   auto const nbytes = 5 * chunk + 13;
