@@ -77,7 +77,7 @@ def test_memory_is_overwritten_at_the_drop(tmp_path: Path, monkeypatch: pytest.M
     w = torch.randn(64, 64, requires_grad=True)
     for _ in range(5):
         with off:
-            loss = (w * 2).sin().cos().sum()
+            loss = (w * 2).sin().cos().sin().cos().sum()
         stored = [group.stored for group in off._engine._table if group.stored is not None]
         for copy in stored:
             copy.out.result()

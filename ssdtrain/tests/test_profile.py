@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 import ssdtrain
+from ssdtrain.policy import KeepPolicy
 from ssdtrain.profile import Profile
 from ssdtrain.residency import Residency
+from ssdtrain.run import Run
 
 
 class FakeMeter:
@@ -26,7 +28,7 @@ class FakeMeter:
     def __init__(self) -> None:
         self.now = 0.0
         self.bytes = 0
-        self.peak = 0
+        self.highest = 0
 
     def mark(self) -> float:
         return self.now
@@ -41,12 +43,20 @@ class FakeMeter:
         return True
 
     def allocated(self) -> tuple[int, int]:
-        peak, self.peak = self.peak, self.bytes
+        peak = self.highest
+        self.start_anew()
         return self.bytes, peak
+
+    def peak(self) -> int:
+        return self.highest
+
+    def start_anew(self) -> None:
+        """As ``torch.cuda.reset_peak_memory_stats``."""
+        self.highest = self.bytes
 
     def take(self, nbytes: int) -> None:
         self.bytes += nbytes
-        self.peak = max(self.peak, self.bytes)
+        self.highest = max(self.highest, self.bytes)
 
 
 class Story:
@@ -145,6 +155,49 @@ def test_a_pass_that_needs_nothing_is_no_step() -> None:
     story = Story()
     story.save(100)
     assert story.end() is None
+
+
+@pytest.mark.parametrize("detailed", [False, True])
+def test_a_peak_that_users_start_anew_between_steps_is_known(detailed: bool) -> None:
+    meter = FakeMeter()
+    meter.take(1000)
+    run = Run(1, KeepPolicy(""), Profile(detailed=detailed))
+    assert run.profile is not None
+    run.profile.begin(meter)
+    groups: list[Any] = [SimpleNamespace(index=index, nbytes=100) for index in range(2)]
+    for group in groups:
+        meter.take(100)
+        assert run.add(group) == group.index
+        run.profile.saved(group, "")
+        run.tick("save", group, 0)
+    meter.take(300)
+    meter.take(-300)
+    for group in reversed(groups):
+        run.tick("need", group, 0)
+        meter.take(-100)
+        run.released(group)
+        run.released(group)  # An interrupt has come in between.
+    meter.start_anew()
+    meter.take(50)
+    meter.take(-50)
+    run.profile.end(0)
+    assert run.profile.peak_bytes == 1500
+
+
+def test_a_higher_peak_after_the_last_group_counts_too() -> None:
+    meter = FakeMeter()
+    run = Run(1, KeepPolicy(""), Profile(detailed=False))
+    assert run.profile is not None
+    run.profile.begin(meter)
+    group: Any = SimpleNamespace(index=0, nbytes=100)
+    run.add(group)
+    run.tick("save", group, 0)
+    run.tick("need", group, 0)
+    run.released(group)
+    meter.take(700)  # The optimizer.
+    meter.take(-700)
+    run.profile.end(0)
+    assert run.profile.peak_bytes == 700
 
 
 class Watch:

@@ -146,6 +146,7 @@ def _limits(wishes: Wishes, memory: PinnedMemory, host: int, disk: int) -> Limit
         max_memory=None if most is None else parse_size("max_memory", most),
         max_slowdown=parse_fraction("max_slowdown", wishes.max_slowdown),
         host_bytes=memory.budget,
+        staging_bytes=memory.staging,
         disk_bytes=disk,
         allow_host=host > 0,
     )

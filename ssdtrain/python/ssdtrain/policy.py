@@ -19,6 +19,8 @@ __all__ = [
 _PREFETCH_WINDOW = 64
 # Reading from disk runs ahead of loading to the device by this many times the bytes.
 _READ_AHEAD = 2
+# Fewer copies under way than these, and computation stands still for each.
+_LEAST_COPIES = 2
 
 
 class Outgoing(Protocol):
@@ -112,7 +114,8 @@ class StreamingPolicy:
     Parameters
     ----------
     backlog : int
-        Bytes that may be on their way out.
+        Bytes that may be on their way out. Where groups are large it is taken as twice the largest
+        one of the step so far, since otherwise each copy would be waited for at once; 0 stays 0.
     prefetch : int
         Bytes that may be loaded before they are asked for.
     wait : bool
@@ -121,6 +124,7 @@ class StreamingPolicy:
 
     def __init__(self, backlog: int, prefetch: int, wait: bool) -> None:
         self.deviated: str | None = None
+        self._given = backlog
         self._backlog = backlog
         self._prefetch = prefetch
         self._wait = wait
@@ -128,7 +132,8 @@ class StreamingPolicy:
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
-        # One larger than the backlog goes when nothing else is on its way.
+        if self._given:
+            self._backlog = max(self._backlog, _LEAST_COPIES * group.nbytes)
         waiting = outgoing.nbytes
         if (
             not self._wait

@@ -45,6 +45,9 @@ class Meter(Protocol):
     def allocated(self) -> tuple[int, int]:
         """Bytes allocated now, and at most since the last call: that maximum starts again."""
 
+    def peak(self) -> int:
+        """Bytes allocated at most since the maximum was started anew; it goes on."""
+
 
 class CudaMeter:
     """Events on the current stream, counters of the caching allocator."""
@@ -81,6 +84,10 @@ class CudaMeter:
         torch._C._cuda_resetPeakMemoryStats(self._index)
         return int(counters["current"]), int(counters["peak"])
 
+    def peak(self) -> int:
+        """As :meth:`Meter.peak`."""
+        return int(torch._C._cuda_memoryStats(self._index)["allocated_bytes"]["all"]["peak"])
+
 
 class CpuMeter:
     """The host's clock; nobody counts the host's memory."""
@@ -106,6 +113,10 @@ class CpuMeter:
     def allocated(self) -> tuple[int, int]:
         """As :meth:`Meter.allocated`."""
         return 0, 0
+
+    def peak(self) -> int:
+        """As :meth:`Meter.peak`."""
+        return 0
 
 
 class _Facts:
@@ -140,7 +151,7 @@ class Profile:
     Attributes
     ----------
     peak_bytes : int
-        Highest allocated bytes so far, if detailed.
+        Highest allocated bytes, as of the last look; 0 where nobody counts.
     allocated : int
         Allocated bytes at the last look.
     """
@@ -174,6 +185,11 @@ class Profile:
     @property
     def _runs(self) -> bool:
         return self._begin is not None and self._end is None
+
+    def look_at_peak(self) -> None:
+        """Take the highest allocated bytes so far: users may start that maximum anew later."""
+        if self._runs and self._meter is not None and not self.detailed:
+            self.peak_bytes = max(self.peak_bytes, self._meter.peak())
 
     def close_segment(self, resident: int) -> int:
         """The groups' bytes in memory, ``resident`` until now, are about to change.
@@ -253,6 +269,7 @@ class Profile:
         """The step has ended."""
         if self._meter is not None and self._runs:
             self.close_segment(resident)
+            self.look_at_peak()
             self._end = self._meter.mark()
 
     def is_over(self) -> bool:

@@ -36,6 +36,8 @@ class Run:
     ticks : int
         How many there have been: saves and needs of groups, each counted the first time.
     needs : int
+    held : set of int
+        Positions of the groups that the graph still holds.
     peak_bytes : int
         Of groups, between ticks.
     """
@@ -48,6 +50,7 @@ class Run:
         self.group_bytes: list[int] = []
         self.ticks = 0
         self.needs = 0
+        self.held: set[int] = set()
         self.peak_bytes = 0
 
     @property
@@ -59,13 +62,18 @@ class Run:
         """Enter a group; its position."""
         self.groups.append(group)
         self.group_bytes.append(group.nbytes)
-        return len(self.groups) - 1
+        index = len(self.groups) - 1
+        self.held.add(index)
+        return index
 
     def released(self, group: Group) -> None:
-        """The graph has let go of a group."""
+        """The graph has let go of a group; said twice, it is the same."""
         self.groups[group.index] = None
+        self.held.discard(group.index)
         if self.profile is not None:
             self.profile.released(group)
+            if self.needs and not self.held:
+                self.profile.look_at_peak()
 
     def tick(self, kind: Literal["save", "need"], group: Group, resident: int) -> int:
         """Count a tick, at which so many bytes of groups are in memory; its number."""

@@ -134,9 +134,7 @@ class Steps:
     def _peak(self, run: Run, profile: Profile) -> int:
         if self.device is None or self.device.type != "cuda":
             return run.peak_bytes
-        if profile.detailed:
-            return profile.peak_bytes
-        return int(torch.cuda.max_memory_allocated(self.device))
+        return profile.peak_bytes
 
     def _most_bytes(self) -> int | None:
         """What may be allocated on the device in all; None on the CPU."""
