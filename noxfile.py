@@ -78,7 +78,7 @@ def install_packages(
     for package in packages:
         build_dir = BUILD / f"{package}-{'editable-' if options else ''}{{wheel_tag}}"
         native = (ROOT / package / "CMakeLists.txt").exists()
-        settings = ("-C", f"build-dir={build_dir}") if native else ()
+        settings = ("--config-settings", f"build-dir={build_dir}") if native else ()
         where = (*options, str(ROOT / package))
         pip_install(session, python, "--no-build-isolation", *settings, *where)
 
@@ -241,7 +241,8 @@ def wheels(session: nox.Session) -> None:
     build_wheels(session, "python", PACKAGES, release=release)
     session.run("python", "tools/check_wheels.py", *map(str, sorted(DIST.glob("*.whl"))))
     clean = clean_environment(session, Path(sys.executable), "clean")
-    pip_install(session, clean, "--find-links", str(DIST), *distributions(PACKAGES))
+    # Files and not names: an index that is asked for a name may answer with a stranger's package.
+    pip_install(session, clean, *map(str, sorted(DIST.glob("*.whl"))))
     session.run(clean, "tools/smoke.py", external=True)
     for version in ("3.11", "3.12", "3.13"):
         if version == f"{sys.version_info.major}.{sys.version_info.minor}":
@@ -256,7 +257,7 @@ def wheels(session: nox.Session) -> None:
         build_wheels(session, other, native, release=release)
         new = sorted(set(DIST.glob("*.whl")) - before)
         session.run("python", "tools/check_wheels.py", *map(str, new))
-        pip_install(session, other, "--find-links", str(DIST), *distributions(("core",)))
+        pip_install(session, other, *(str(wheel) for wheel in new if "datapath_core" in wheel.name))
         pip_install(session, other, "--no-deps", *map(str, new))
         session.run(other, "tools/smoke.py", "--without-torch", external=True)
 
@@ -267,14 +268,16 @@ def build_wheels(
     """Build wheels into ``dist/`` in isolation, core's first since others are built on it."""
     # One folder for every Python: only the bindings differ, so the library is compiled once.
     folder = BUILD / "wheels-core"
-    settings = {"core": ["-C", f"build-dir={folder}"], "pytorch-direct": []}
+    settings = {"core": [f"build-dir={folder}"]}
     if release:
-        settings["core"] += ["-C", "cmake.define.DATAPATH_LIBURING=on"]
-        settings["pytorch-direct"] += ["-C", "cmake.define.PYTORCH_DIRECT_ARCHS=all"]
+        settings["core"] += ["cmake.define.DATAPATH_LIBURING=on"]
+        settings["pytorch-direct"] = ["cmake.define.PYTORCH_DIRECT_ARCHS=all"]
     for package in packages:
+        # pip's short form, -C, is younger than the pip of Debian 12.
+        options = [f"--config-settings={entry}" for entry in settings.get(package, [])]
         session.run(
             python, "-m", "pip", "wheel", "-q", "--no-deps", "--find-links", str(DIST),
-            "--wheel-dir", str(DIST), *settings.get(package, []), f"./{package}", external=True,
+            "--wheel-dir", str(DIST), *options, f"./{package}", external=True,
         )  # fmt: skip
 
 
@@ -284,12 +287,6 @@ def clean_environment(session: nox.Session, python: Path, name: str) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     session.run(str(python), "-m", "venv", str(folder), external=True)
     return str(folder / "bin" / "python")
-
-
-def distributions(packages: tuple[str, ...]) -> list[str]:
-    """Return the names under which packages are published."""
-    files = [nox.project.load_toml(ROOT / package / "pyproject.toml") for package in packages]
-    return [str(file["project"]["name"]) for file in files]
 
 
 @shared_session

@@ -16,7 +16,7 @@ except ImportError:
         from pytorch_lightning import Callback  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError(
-            f"{__name__} needs Lightning: pip install 'ssdtrain[lightning]'"
+            f"{__name__} needs Lightning: pip install 'lightning>=2.5'"
         ) from error
 
 __all__ = ["OffloadCallback"]

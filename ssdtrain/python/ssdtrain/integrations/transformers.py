@@ -13,7 +13,7 @@ try:
     from transformers import TrainerCallback
 except ImportError as error:
     raise ImportError(
-        f"{__name__} needs Transformers: pip install 'ssdtrain[transformers]'"
+        f"{__name__} needs Transformers: pip install 'transformers>=4.57' 'accelerate>=1'"
     ) from error
 
 __all__ = ["OffloadCallback"]
