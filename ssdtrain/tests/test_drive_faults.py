@@ -122,7 +122,7 @@ try:
         loss = (w * 2).sin().cos().sum()
     loss.backward()
 except (Error, TimeoutError) as error:
-    print(error)
+    print(error, flush=True)  # os._exit flushes nothing
     os._exit(7)
 """
     environment = {**os.environ, "DATAPATH_WAIT_DEADLINE": "1"}
