@@ -24,6 +24,12 @@ def _check_ids(name: str, ids: Tensor, limit: int, what: str) -> None:
         raise IndexError(f"Graph: {name} holds {bad}, but there are {limit} {what}")
 
 
+def _known(count: int | None, name: str) -> int:
+    if count is None:
+        raise ValueError(f"Graph.from_pyg: the number of nodes of {name} is not known")
+    return int(count)
+
+
 def _check_tensor(name: str, value: object, rank: int) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"Graph: {name} must be a tensor, not {type(value).__name__}")
@@ -103,6 +109,7 @@ class Graph:
         self.num_relations = num_relations
         self.num_node_types = 0
         self.node_type_names: tuple[str, ...] = ()
+        self.node_type_counts: tuple[int, ...] = ()
         self.relation_names: tuple[tuple[str, str, str], ...] = ()
         self._node_type = node_type
         if node_type is not None:
@@ -131,31 +138,39 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """The graph of a ``torch_geometric.data.HeteroData`` (or anything shaped like one).
+        """The graph of a ``torch_geometric.data.HeteroData`` or ``Data``, or of a loader's batch.
 
         Parameters
         ----------
-        data : HeteroData
-            Read through ``node_types``, ``edge_types``, ``data[node_type].num_nodes`` and
-            ``data[edge_type].edge_index`` only.
+        data : HeteroData or Data
+            Of the first, ``node_types``, ``edge_types``, ``data[node_type].num_nodes`` and
+            ``data[edge_type].edge_index`` are read; of the second, ``edge_index``, ``edge_type``
+            and ``num_nodes``. Batches of ``NeighborLoader`` are one of both.
 
         Returns
         -------
         Graph
             Nodes are numbered type after type in the order of ``data.node_types``, relations in
-            the order of ``data.edge_types``; ``node_type_names`` and ``relation_names`` keep both.
-            Node features belong in the same order:
-            ``torch.cat([data[name].x for name in g.node_type_names])``.
+            the order of ``data.edge_types``; ``node_type_names``, ``node_type_counts`` and
+            ``relation_names`` keep both. Node features belong in the same order:
+            ``torch.cat([data[name].x for name in g.node_type_names])``. Of a ``Data`` everything
+            keeps its number, and there are no names.
 
         Raises
         ------
         ValueError
-            If there is no node type, or an id is outside its own type's nodes.
+            If there is no node type, a count or the edges' types are missing, or an id is outside
+            its own type's nodes.
         """
+        if not hasattr(data, "node_types"):
+            edge_type = getattr(data, "edge_type", None)
+            if edge_type is None or data.edge_index is None:
+                raise ValueError("Graph.from_pyg: the data has no edge_index with an edge_type")
+            return cls(data.edge_index, edge_type, _known(data.num_nodes, "the data"))
         names = tuple(data.node_types)
         if not names:
             raise ValueError("Graph.from_pyg: the data has no node type")
-        counts = [int(data[name].num_nodes) for name in names]
+        counts = [_known(data[name].num_nodes, name) for name in names]
         starts = dict(zip(names, [sum(counts[:i]) for i in range(len(counts))], strict=True))
         sizes = dict(zip(names, counts, strict=True))
         relations = tuple(data.edge_types)
@@ -163,6 +178,8 @@ class Graph:
         for number, relation in enumerate(relations):
             index = _check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2)
             for row, name in ((0, relation[0]), (1, relation[2])):
+                if name not in sizes:
+                    raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
                 _check_ids(f"edge_index of {relation}", index[row], sizes[name], f"nodes {name!r}")
             shift = torch.tensor([[starts[relation[0]]], [starts[relation[2]]]])
             ends.append(index.long() + shift.to(index.device))
@@ -179,6 +196,7 @@ class Graph:
         )
         graph.num_node_types = len(names)
         graph.node_type_names, graph.relation_names = names, relations
+        graph.node_type_counts = tuple(counts)
         return graph
 
     @property

@@ -108,6 +108,9 @@ class Recorder:
         **attrs: Any,
     ) -> Call:
         """Record an operation; the dtype is that of the operands unless given."""
+        if kind != "keep" and any(operand.dtype == SEED for operand in operands):
+            remedy = "compute the seed before the call, or pass it as an int"
+            raise self.refuse("an int64 tensor that is not simply a seed of hector.dropout", remedy)
         if dtype is None:
             dtypes = {operand.dtype for operand in operands if operand.kind != "const"}
             if len(dtypes) != 1:

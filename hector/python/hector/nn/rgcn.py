@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -13,15 +12,29 @@ from hector import functional
 from hector._errors import unsupported
 from hector.compiled import compile
 from hector.graph import Graph
+from hector.nn.weights import (
+    check_decomposition,
+    composed,
+    copy_parameters,
+    glorot,
+    matrices,
+    typed,
+)
 
 __all__ = ["RGCNConv"]
 
 
 @compile
 def _rgcn(
-    g: Graph, x: Tensor, weight: Tensor, root: Tensor | None, bias: Tensor | None, reduce: str
+    g: Graph,
+    x: Tensor,
+    weight: Tensor,
+    comp: Tensor | None,
+    root: Tensor | None,
+    bias: Tensor | None,
+    reduce: str,
 ) -> Tensor:
-    out = functional.aggregate(functional.linear(x[g.src], weight[g.rel]), g, reduce=reduce)
+    out = functional.aggregate(typed(x, composed(weight, comp), g.src, g.rel), g, reduce=reduce)
     if root is not None:
         out = out + x @ root
     return out if bias is None else out + bias
@@ -37,6 +50,10 @@ class RGCNConv(nn.Module):
     ----------
     in_channels, out_channels : int
     num_relations : int
+    num_bases : int, optional
+        Every ``W_r`` is a mixture of so many matrices (basis decomposition).
+    num_blocks : int, optional
+        Every ``W_r`` is block-diagonal with so many blocks.
     aggr : {"mean", "add", "sum"}
         Mean for each relation (the paper's), or plain sums.
     root_weight, bias : bool
@@ -45,13 +62,16 @@ class RGCNConv(nn.Module):
     Attributes
     ----------
     weight : Parameter, shape (num_relations, in_channels, out_channels)
+        With bases (num_bases, in_channels, out_channels); with blocks (num_relations, num_blocks,
+        in_channels / num_blocks, out_channels / num_blocks).
+    comp : Parameter, shape (num_relations, num_bases), or None
     root : Parameter, shape (in_channels, out_channels), or None
     bias : Parameter, shape (out_channels,), or None
 
     Raises
     ------
     ValueError
-        If an extent is not positive or ``aggr`` is unknown.
+        If an extent is not positive, blocks do not divide the channels, or ``aggr`` is unknown.
     """
 
     def __init__(
@@ -60,67 +80,61 @@ class RGCNConv(nn.Module):
         out_channels: int,
         num_relations: int,
         *,
+        num_bases: int | None = None,
+        num_blocks: int | None = None,
         aggr: str = "mean",
         root_weight: bool = True,
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if min(in_channels, out_channels, num_relations) < 1:
-            raise ValueError("RGCNConv: channels and relations must be positive")
+        k, n = in_channels, out_channels
+        check_decomposition("RGCNConv", k, n, num_relations, num_bases, num_blocks)
         if aggr not in _REDUCE:
             raise ValueError(f"RGCNConv: aggr={aggr!r} is none of {', '.join(_REDUCE)}")
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels, self.out_channels = k, n
         self.num_relations, self.aggr = num_relations, aggr
-        self.weight = nn.Parameter(torch.empty(num_relations, in_channels, out_channels))
-        self.root = nn.Parameter(torch.empty(in_channels, out_channels)) if root_weight else None
-        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.num_bases, self.num_blocks = num_bases, num_blocks
+        self.weight, self.comp = matrices(k, n, num_relations, num_bases, num_blocks)
+        self.root = nn.Parameter(torch.empty(k, n)) if root_weight else None
+        self.bias = nn.Parameter(torch.empty(n)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform matrices, zero bias."""
-        bound = math.sqrt(6 / (self.in_channels + self.out_channels))
-        nn.init.uniform_(self.weight, -bound, bound)
-        if self.root is not None:
-            nn.init.uniform_(self.root, -bound, bound)
+        glorot(self.weight, self.comp, self.root)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @classmethod
     def from_pyg(cls, layer: Any) -> RGCNConv:
-        """A layer with the weights of a ``torch_geometric.nn.RGCNConv``.
+        """A layer with the weights of a ``torch_geometric.nn.RGCNConv`` or ``FastRGCNConv``.
 
         Parameters
         ----------
         layer : torch_geometric.nn.RGCNConv
-            Without basis or block decomposition, one number of input channels.
+            With one number of input channels.
 
         Returns
         -------
         RGCNConv
-            Parameters are copied.
+            Parameters are copied. A mean is that of each relation, as in the paper; PyG with
+            pyg-lib may take the mean over all in-edges instead.
 
         Raises
         ------
         UnsupportedError
-            If the layer uses a decomposition, bipartite inputs or another aggregation.
+            If the layer takes bipartite inputs or has another aggregation.
         """
-        if getattr(layer, "num_bases", None) or getattr(layer, "num_blocks", None):
-            raise unsupported("RGCNConv.from_pyg: basis and block decompositions are not supported")
-        if layer.weight.dim() != 3:
-            raise unsupported(f"RGCNConv.from_pyg: weight of shape {tuple(layer.weight.shape)}")
         if layer.aggr not in _REDUCE:
             raise unsupported(f"RGCNConv.from_pyg: aggr={layer.aggr!r} is not supported")
-        relations, k, n = layer.weight.shape
-        if layer.root is not None and tuple(layer.root.shape) != (k, n):
+        if not isinstance(layer.in_channels, int):
             raise unsupported("RGCNConv.from_pyg: bipartite channels are not supported")
         made = cls(
-            k, n, relations, aggr=layer.aggr,
+            layer.in_channels, layer.out_channels, layer.num_relations,
+            num_bases=layer.num_bases, num_blocks=layer.num_blocks, aggr=layer.aggr,
             root_weight=layer.root is not None, bias=layer.bias is not None,
-        )  # fmt: skip
-        made.to(layer.weight)
-        with torch.no_grad():
-            for name, parameter in made.named_parameters():
-                parameter.copy_(getattr(layer, name))
+        ).to(layer.weight)  # fmt: skip
+        copy_parameters(made, layer, {name: name for name in ("weight", "comp", "root", "bias")})
         return made
 
     def forward(self, g: Graph, x: Tensor) -> Tensor:
@@ -141,7 +155,7 @@ class RGCNConv(nn.Module):
         ValueError
             If a number of rows does not fit the graph.
         """
-        out: Tensor = _rgcn(g, x, self.weight, self.root, self.bias, _REDUCE[self.aggr])
+        out: Tensor = _rgcn(g, x, self.weight, self.comp, self.root, self.bias, _REDUCE[self.aggr])
         return out
 
     def extra_repr(self) -> str:
