@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from hector.compiler import Built, Candidates, rounded
-from hector.emit.torch import TorchEmitter
+from hector.cost import CPU, GPU
+from hector.emit import Emitter
+from hector.emit.choice import EMITTERS, choose
 from hector.execute import execute
 from hector.explain import Explanation
 from hector.forms import NAMED_FORMS, Forms
@@ -46,13 +48,18 @@ class Compiled:
         Its name, as messages say it.
     forms : Forms or None
         None lets the cost model choose for each graph.
+    emitter : str
+        "auto", "triton" or "torch".
     """
 
-    def __init__(self, function: Callable[..., Any], forms: Forms | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], forms: Forms | None = None, emitter: str = "auto"
+    ) -> None:
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function = function
         self.forms = forms
+        self.emitter = emitter
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -62,7 +69,7 @@ class Compiled:
         self._traces: list[Trace] = []
         self._candidates: dict[object, Candidates] = {}
         self._built: dict[object, Built] = {}
-        self._emitter = TorchEmitter()
+        self._emitters: dict[torch.device, Emitter] = {}
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -133,15 +140,18 @@ class Compiled:
             for item, tensor in zip(call.trace.inputs, call.tensors, strict=True)
             if torch.is_grad_enabled() and tensor.requires_grad
         )
-        counts = rounded(call.graph.plan().counts)
-        key = (id(call.trace), wrt, counts)
+        counts, device = rounded(call.graph.plan().counts), call.graph.device
+        key = (id(call.trace), wrt, device, counts)
         if key not in self._built:
+            if device not in self._emitters:
+                self._emitters[device] = choose(self.emitter, device)
             routes = node_routes(counts)
-            kind = (id(call.trace), wrt, routes)
+            kind = (id(call.trace), wrt, device, routes)
             if kind not in self._candidates:
-                made = Candidates(call.trace.function, wrt, routes, self._emitter)
+                made = Candidates(call.trace.function, wrt, routes, self._emitters[device])
                 self._candidates[kind] = made
-            self._built[key] = self._candidates[kind].build(counts, self.forms)
+            machine = GPU if device.type == "cuda" else CPU
+            self._built[key] = self._candidates[kind].build(counts, self.forms, machine)
         return self._built[key]
 
 
@@ -164,15 +174,20 @@ def _check(name: str, item: Input, tensor: object, graph: Graph) -> Tensor:
 
 
 @overload
-def compile(function: Callable[..., Any], *, forms: str | Forms = ...) -> Compiled: ...
+def compile(
+    function: Callable[..., Any], *, forms: str | Forms = ..., emitter: str = ...
+) -> Compiled: ...
 @overload
 def compile(
-    function: None = ..., *, forms: str | Forms = ...
+    function: None = ..., *, forms: str | Forms = ..., emitter: str = ...
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
 
 
 def compile(
-    function: Callable[..., Any] | None = None, *, forms: str | Forms = "auto"
+    function: Callable[..., Any] | None = None,
+    *,
+    forms: str | Forms = "auto",
+    emitter: str = "auto",
 ) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
     """Compile a relational model written as plain PyTorch indexing.
 
@@ -184,6 +199,10 @@ def compile(
         again when ranks, feature extents, dtypes or plain values change.
     forms : "auto", "per_edge", "compact", "aggregate_first", "fold" or Forms
         "auto" lets the cost model choose for each graph; the others fix the choice.
+    emitter : "auto", "triton" or "torch"
+        What the kernels are written in. "auto" takes Triton for graphs on CUDA where it is
+        installed, and PyTorch elsewhere. Under Triton, fp64 and what no template takes is
+        computed by PyTorch; ``explain`` says what.
 
     Returns
     -------
@@ -195,7 +214,7 @@ def compile(
     TypeError
         If ``function`` is not callable, or takes ``*args`` or ``**kwargs``.
     ValueError
-        If ``forms`` is unknown.
+        If ``forms`` or ``emitter`` is unknown.
 
     Notes
     -----
@@ -209,8 +228,10 @@ def compile(
         chosen = NAMED_FORMS.get(forms)
     else:
         chosen = forms
+    if emitter not in EMITTERS:
+        raise ValueError(f"compile: emitter={emitter!r} is none of {', '.join(EMITTERS)}")
     if function is None:
-        return lambda inner: Compiled(inner, chosen)
+        return lambda inner: Compiled(inner, chosen, emitter)
     if not callable(function):
         raise TypeError(f"compile takes a function, not a {type(function).__name__}")
-    return Compiled(function, chosen)
+    return Compiled(function, chosen, emitter)

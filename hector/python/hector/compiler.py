@@ -72,6 +72,8 @@ class Built:
     forward_cost, backward_cost : Cost
         The second is None without a backward program.
     forward, backward : Program
+    emitter : str
+        What they are written in.
     """
 
     lowered: Lowered
@@ -81,6 +83,7 @@ class Built:
     backward_cost: Cost | None
     forward: Program
     backward: Program | None
+    emitter: str
 
 
 class _Pipeline:
@@ -231,4 +234,5 @@ class Candidates:
             ),
             forward=forward,
             backward=backward,
+            emitter=self._emitter.name,
         )

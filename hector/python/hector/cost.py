@@ -9,7 +9,7 @@ from hector.ir.function import Function, Value
 from hector.ir.types import MAPS, Type
 from hector.plan import Counts
 
-__all__ = ["CPU", "Cost", "Machine", "OpCost", "function_cost"]
+__all__ = ["CPU", "GPU", "Cost", "Machine", "OpCost", "function_cost"]
 
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8}
 _FREE = frozenset("const seed inverse_count reshape slice transpose broadcast".split())
@@ -39,6 +39,9 @@ class Machine:
 
 CPU = Machine("two-core CPU", bandwidth=8e9, flops=1e11, operator=8e-6, segment=6e-6)
 """A small x86-64 machine. Only ratios between forms matter for decisions."""
+
+GPU = Machine("H200-class GPU", bandwidth=4e12, flops=2e14, operator=4e-6, segment=0.0)
+"""A large GPU with products in tf32; an operator costs about one launch."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Explanation:
         Pass name and the IR after it, for passes that changed something.
     bytes, flops : int
         Predicted for forward and backward together.
+    emitter : str
+        What the programs are written in.
     source : str
         The emitted forward and backward programs.
     """
@@ -33,6 +35,7 @@ class Explanation:
         self._built = built
         self.counts = counts
         self.forms: Forms = built.forms
+        self.emitter = built.emitter
         self.predicted_seconds = dict(built.costs)
         self.stages = tuple(
             (stage.name, print_function(stage.function)) for stage in built.lowered.stages
@@ -50,7 +53,7 @@ class Explanation:
         sections.append(_table("forward", self._built.forward_cost))
         if self._built.backward_cost is not None:
             sections.append(_table("backward", self._built.backward_cost))
-        sections.append(f"== emitted programs\n{self.source}")
+        sections.append(f"== emitted programs ({self.emitter})\n{self.source}")
         return "\n".join(sections)
 
     def _forms(self) -> str:

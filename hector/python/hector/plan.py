@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from torch import Tensor
 from hector.ir.types import MAPS, Space, compose
 
 __all__ = ["Counts", "Plan"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Plan:
         )
         self._segments: dict[str, Segments] = {}
         self._host_bounds: dict[str, list[int]] = {}
-        self._cache: dict[object, Tensor] = {}
+        self._cache: dict[object, Any] = {}
 
     def index(self, name: str) -> Tensor:
         """Target row of every source row of a map, int64, in the internal order of the source."""
@@ -178,8 +181,9 @@ class Plan:
 
         return self.cached("edge_position", build)
 
-    def cached(self, key: object, build: Callable[[], Tensor]) -> Tensor:
-        """A tensor that depends on the graph alone, built at first use."""
+    def cached(self, key: object, build: Callable[[], T]) -> T:
+        """What depends on the graph alone, built at first use."""
         if key not in self._cache:
             self._cache[key] = build()
-        return self._cache[key]
+        found: T = self._cache[key]
+        return found

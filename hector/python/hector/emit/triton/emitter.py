@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fused IR to a module of Triton kernels and the function that launches them in order."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hector.emit import Program
+from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
+from hector.emit.triton import runtime, tables
+from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
+from hector.emit.triton.grouping import Family, Group, group, registers
+from hector.emit.triton.job import Emitted, Job
+from hector.emit.triton.product import outer_kernel, product_kernel
+from hector.emit.triton.rows import rows_kernel
+from hector.emit.triton.schedules import Key, Outer, Product, Rows, Traversal, schedule, size_class
+from hector.emit.triton.tiles import HELPERS, padded, padded_width
+from hector.emit.triton.traversal import traversal_kernel
+from hector.ir.function import Function, Value, param_name
+from hector.ir.types import Space, Type
+from hector.plan import Counts, Plan
+
+__all__ = ["TritonEmitter", "available"]
+
+_STRIDED = frozenset({"slice", "transpose", "broadcast"})
+_SCOPE: dict[str, object] = {
+    **SCOPE, "tables": tables, "scratch": runtime.scratch, "matrices": runtime.matrices,
+    "precision": runtime.precision,
+}  # fmt: skip
+_TAKEN = frozenset({*_SCOPE, *HELPERS, "plan", "work", "triton", "tl"})
+_HEADER = "import triton\nimport triton.language as tl\n"
+
+
+def available() -> bool:
+    """Whether Triton can be imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _unfit(function: Function) -> str | None:
+    """Why the whole function is left to PyTorch, or None."""
+    for value in (*function.params, *function.ops):
+        if value.type.dtype == "f64":
+            return "fp64 is computed by PyTorch: the templates accumulate in fp32"
+        if value.type.width == 0:
+            return "values of no width are computed by PyTorch"
+    return None
+
+
+def _text(op: Value, names: dict[Value, str]) -> str:
+    operands = ", ".join(names[operand] for operand in op.operands)
+    attrs = ", ".join(f"{key} = {op.attrs[key]}" for key in sorted(op.attrs))
+    return f"{names[op]} = {op.op}({operands})" + (f" {{{attrs}}}" if attrs else "")
+
+
+def _architecture(device: torch.device) -> str:
+    if device.type != "cuda":
+        return ""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+class _Module:
+    """The text of one function's module under construction."""
+
+    def __init__(self, function: Function, expanded: Expanded, counts: Counts, arch: str) -> None:
+        self.function, self.counts, self.arch = function, counts, arch
+        self.expanded = expanded
+        self.name = function.name if function.name not in _TAKEN else f"{function.name}_program"
+        self.groups = group(expanded)
+        self.kernels: list[str] = []
+        self.helpers: set[str] = set()
+        self.body: list[str] = []
+        self.notes: list[str] = []
+        self.host: dict[Value, str] = {}
+        self.ir: dict[Value, str] = {}
+        self._uses: dict[str, int] = {}
+        home = {op: each for each in self.groups for op in each.ops}
+        self.stored = self._stored(home)
+        self._name(home)
+        self._last = self._last_reads(home)
+
+    def _stored(self, home: dict[Value, Group]) -> frozenset[Value]:
+        """Values that must be in memory."""
+        stored = set(self.expanded.results)
+        for op in self.expanded.ops:
+            for i, operand in enumerate(op.operands):
+                if home.get(operand) is not home.get(op) or not registers(op, i):
+                    stored.add(operand)
+        return frozenset(stored)
+
+    def _name(self, home: dict[Value, Group]) -> None:
+        for param in self.function.params:
+            self.host[param] = "p_" + param_name(param).replace(".", "_")
+            self.ir[param] = f"%{param_name(param)}"
+        for number, op in enumerate(self.expanded.ops):
+            self.ir[op] = f"%{number}"
+            if op.op in INLINE:
+                self.host[op] = inline(op)
+            elif op in self.stored or home[op].family is Family.HOST:
+                self.host[op] = f"v{number}"
+
+    def _last_reads(self, home: dict[Value, Group]) -> dict[Value, Group]:
+        last: dict[Value, Group] = {}
+        for each in self.groups:
+            for op in each.ops:
+                for operand in op.operands:
+                    if operand.op not in INLINE:
+                        last[operand] = each
+        return last
+
+    def emit(self) -> str:
+        """The module's text."""
+        for each in self.groups:
+            if each.family is Family.HOST:
+                self._host(each.ops[0])
+            else:
+                self._kernel(each)
+            gone = [
+                self.host[value]
+                for value, reader in self._last.items()
+                if reader is each and value in self.host and value not in self.expanded.results
+            ]
+            if gone:
+                self.body.append(f"del {', '.join(gone)}")
+        results = [self._result(result) for result in self.expanded.results]
+        params = "".join(f", {self.host[param]}" for param in self.function.params)
+        lines = [f"def {self.name}(plan{params}):"]
+        for param in self.function.params:
+            if param.type.shape or param.type.space is not Space.WEIGHT:
+                name = self.host[param]
+                lines.append(f"    {name} = {name}.contiguous()")
+        lines += ["    " + line for line in self.body]
+        lines.append(f"    return ({', '.join(results)},)")
+        helpers = [HELPERS[name] for name in HELPERS if name in self.helpers]
+        header = [_HEADER] if self.kernels else []
+        notes = [f"# {note}" for note in self.notes]
+        return "\n".join([*notes, *header, *helpers, *self.kernels, "\n".join(lines)]) + "\n"
+
+    def _result(self, result: Value) -> str:
+        name = self.host[result]
+        if result.op == "const":
+            return f"torch.full((), {name}, dtype=torch.{DTYPES[result.type.dtype]})"
+        return name
+
+    def _host(self, op: Value) -> None:
+        text = expression(op, self.host)
+        if op.op in _STRIDED:
+            text += ".contiguous()"
+        self.body.append(f"{self.host[op]} = {text}  # {_text(op, self.ir)} : {op.type}")
+        if op.op not in ("reshape", "slice", "transpose", "broadcast"):
+            self.notes.append(f"by PyTorch: {_text(op, self.ir)} : {op.type}")
+
+    def _kernel(self, each: Group) -> None:
+        stored = tuple(op for op in each.ops if op in self.stored)
+        host = {value: name for value, name in self.host.items() if value.op != "const"}
+        comments = tuple(f"{_text(op, self.ir)} : {op.type}" for op in each.ops)
+        job = Job(self._kernel_name(each), each, stored, host, comments)
+        for value in stored:
+            self.body.append(f"{self.host[value]} = {_empty(value.type)}")
+        emitted = self._template(job)
+        self.kernels.extend("\n" + kernel for kernel in emitted.kernels)
+        self.helpers |= emitted.helpers
+        self.body.extend(emitted.launch)
+
+    def _kernel_name(self, each: Group) -> str:
+        if each.family is Family.TRAVERSAL:
+            words = {"segment_sum": "sum", "segment_max": "max", "segment_lse": "lse"}
+            kinds = dict.fromkeys(words.get(op.op, op.op) for op in each.ops if op.op in REDUCTIONS)
+            stem = f"{'_'.join(kinds)}_along_{each.map}"
+        elif each.anchor is not None:
+            stem = "product" if each.family is Family.PRODUCT else "outer"
+            kind = each.anchor.map("type")
+            if each.anchor.attrs.get("transpose", False):
+                stem += "_transposed"
+            stem += f"_by_{kind}" if kind else "_shared"
+        else:
+            stem = f"rows_of_{each.space.value}"
+        name = f"{self.name}_{stem}".replace(".", "_")
+        self._uses[name] = self._uses.get(name, 0) + 1
+        return name if self._uses[name] == 1 else f"{name}_{self._uses[name]}"
+
+    def _key(self, each: Group, width: int, other: int = 0) -> Key:
+        family = each.family.value
+        dtype = each.ops[-1].type.dtype
+        size = size_class(self.counts.rows(each.space))
+        return Key(family, dtype, width, other, size, self.arch)
+
+    def _template(self, job: Job) -> Emitted:
+        each = job.group
+        if each.anchor is not None:
+            x, y = each.anchor.operands[0].type.shape[-1], each.anchor.type.shape[-1]
+            ends = sorted((padded(x), padded(y)))
+            found = schedule(self._key(each, ends[1], ends[0]))
+            if isinstance(found, Product):
+                return product_kernel(job, found)
+            assert isinstance(found, Outer)
+            return outer_kernel(job, found)
+        width = max(padded_width(op.type.shape) for op in each.ops)
+        found = schedule(self._key(each, width))
+        if isinstance(found, Traversal):
+            return traversal_kernel(job, found)
+        assert isinstance(found, Rows)
+        return rows_kernel(job, found)
+
+
+def _empty(type_: Type) -> str:
+    rows = [] if type_.space is Space.WEIGHT else [f"plan.rows({type_.space.value!r})"]
+    shape = ", ".join([*rows, *map(str, type_.shape)])
+    dtype = f"torch.{DTYPES[type_.dtype]}"
+    return f"torch.empty(({shape},), dtype={dtype}, device=plan.device)"
+
+
+class TritonEmitter:
+    """Emits Triton kernels; deterministic, on CUDA and under Triton's interpreter.
+
+    What no template takes is computed by PyTorch, operator by operator, and said at the top of
+    the emitted text.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the programs will run; decides which tuned schedules apply.
+    """
+
+    name = "triton"
+
+    def __init__(self, device: torch.device) -> None:
+        self._architecture = _architecture(device)
+
+    def size_class(self, counts: Counts) -> str:
+        """Programs are emitted anew where this differs."""
+        return ",".join(size_class(count) for count in vars(counts).values())
+
+    def emit(self, function: Function, counts: Counts) -> Program:
+        """The program of one fused function.
+
+        Parameters
+        ----------
+        function : Function
+        counts : Counts
+            Of graphs like those it will run on.
+
+        Returns
+        -------
+        Program
+        """
+        reason = _unfit(function)
+        if reason is not None:
+            plain = TorchEmitter().emit(function, counts)
+            return Program(plain.run, f"# {reason}\n{plain.source}", plain.tensors)
+        module = _Module(function, expand(function), counts, self._architecture)
+        source = module.emit()
+        call: list[object] = []
+
+        def run(plan: Plan, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            if not call:  # Triton is imported when a program first runs.
+                call.append(runtime.load(source, _SCOPE)[module.name])
+            made = call[0]
+            assert callable(made)
+            results: tuple[Tensor, ...] = made(plan, *args)
+            return results
+
+        created = (value.type for value in module.host if value.op not in ("param", *INLINE))
+        return Program(run, source, tuple(created))

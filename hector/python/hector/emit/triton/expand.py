@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fused IR to the primitives that kernels are grouped from; decides nothing about kernels.
+
+Traversals are opened into loads, factors and reductions. A softmax becomes its log-sum-exp for
+each target, and where its weights multiply what is summed over the same targets, both become one
+``attend``, which needs no second walk over the edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hector.ir.function import Function, Value
+from hector.ir.ops import Attr, infer
+from hector.ir.types import MAPS, Type
+
+__all__ = ["FREE", "REDUCTIONS", "Expanded", "expand", "root", "same_but_for_ones"]
+
+REDUCTIONS = frozenset({"segment_sum", "segment_max", "segment_lse", "attend"})
+"""Operators that walk the rows of a map's source, target by target.
+
+``segment_lse(score) {map}`` is the logarithm of the sum of exponentials, in fp32;
+``attend(score, value) {map, shape}`` the sum of ``value`` weighted by the softmax of ``score``,
+whose weights take ``shape`` first.
+"""
+
+FREE = frozenset({"gather", "reshape", "broadcast"})
+"""Operators that cost nothing inside the kernel of their reader: each reader gets its own."""
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Primitive operators in program order, and the results."""
+
+    ops: tuple[Value, ...]
+    results: tuple[Value, ...]
+
+
+def same_but_for_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes differ in extents of one only."""
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
+
+
+def _emit(op: str, *operands: Value, location: str | None = None, **attrs: Attr | None) -> Value:
+    kept = {key: value for key, value in attrs.items() if value is not None}
+    type_ = infer(op, tuple(operand.type for operand in operands), kept)
+    return Value(op, operands, kept, type_, location)
+
+
+def _gather(value: Value, name: str | None) -> Value:
+    return value if name is None else _emit("gather", value, map=name)
+
+
+def root(value: Value) -> Value:
+    """What a chain of reshapes that only move extents of one starts from."""
+    while value.op == "reshape" and same_but_for_ones(
+        value.type.shape, value.operands[0].type.shape
+    ):
+        value = value.operands[0]
+    return value
+
+
+class _Expander:
+    def __init__(self) -> None:
+        self.new: dict[Value, Value] = {}
+        self.scores: dict[Value, Value] = {}
+        """The score of every softmax, by its weights."""
+
+    def operand(self, old: Value) -> Value:
+        """The new operand; free operators are rebuilt for each reader."""
+        value = self.new[old]
+        return self.private(value)
+
+    def private(self, value: Value) -> Value:
+        if value.op not in FREE:
+            return value
+        if value.op == "reshape" and not same_but_for_ones(
+            value.type.shape, value.operands[0].type.shape
+        ):
+            return value
+        inner = self.private(value.operands[0])
+        return Value(value.op, (inner,), value.attrs, value.type, value.location)
+
+    def softmax(self, op: Value) -> Value:
+        score, name = self.operand(op.operands[0]), str(op.map())
+        target = Type(MAPS[name].target, score.type.shape, "f32")
+        lse = Value("segment_lse", (score,), {"map": name}, target, op.location)
+        spread = Value("gather", (lse,), {"map": name}, Type(score.type.space, target.shape, "f32"))
+        shifted = Value("sub", (score, spread), {}, score.type, op.location)
+        weights = Value("exp", (shifted,), {}, score.type, op.location)
+        self.scores[weights] = score
+        return weights
+
+    def weighted(self, body: Value, factor: Value, name: str, op: Value) -> Value:
+        """The sum over targets of ``body`` times ``factor``."""
+        weights = root(factor)
+        score = self.scores.get(weights)
+        if score is not None and self._softmax_map(weights) == name:
+            attrs: dict[str, Attr] = {"map": name, "shape": factor.type.shape}
+            return Value("attend", (score, body), attrs, op.type, op.location)
+        product = _emit("mul", body, self.private(factor), location=op.location)
+        return _emit("segment_sum", product, map=name, location=op.location)
+
+    def _softmax_map(self, weights: Value) -> str:
+        return str(weights.operands[0].operands[1].map())
+
+    def value(self, op: Value) -> Value:
+        if op.op == "segment_softmax":
+            return self.softmax(op)
+        operands = [self.operand(operand) for operand in op.operands]
+        if op.op == "gather_sum":
+            body = _gather(operands[0], op.map("rows"))
+            if len(operands) == 2:
+                return self.weighted(body, operands[1], str(op.map()), op)
+            return _emit("segment_sum", body, map=op.map(), location=op.location)
+        if op.op == "segment_sum" and operands[0].op == "mul":
+            body, factor = operands[0].operands
+            if body.type == operands[0].type and factor.type.space is body.type.space:
+                return self.weighted(self.private(body), factor, str(op.map()), op)
+        if op.op == "gather_dot":
+            x = _gather(operands[0], op.map("rows"))
+            y = _gather(operands[1], op.map("rows_y"))
+            product = _emit("mul", x, y, location=op.location)
+            return _emit("sum", product, axes=(len(product.type.shape) - 1,), location=op.location)
+        return Value(op.op, tuple(operands), op.attrs, op.type, op.location)
+
+
+def _program_order(results: tuple[Value, ...]) -> tuple[Value, ...]:
+    order: dict[Value, None] = {}
+    stack: list[tuple[Value, bool]] = [(result, False) for result in reversed(results)]
+    while stack:
+        value, done = stack.pop()
+        if done:
+            order[value] = None
+        elif value not in order and value.op != "param":
+            stack.append((value, True))
+            stack.extend((operand, False) for operand in reversed(value.operands))
+    return tuple(order)
+
+
+def expand(function: Function) -> Expanded:
+    """The primitives of a fused function.
+
+    Parameters
+    ----------
+    function : Function
+
+    Returns
+    -------
+    Expanded
+        Only what results depend on.
+    """
+    expander = _Expander()
+    expander.new.update({param: param for param in function.params})
+    for op in function.ops:
+        expander.new[op] = expander.value(op)
+    results = tuple(expander.new[result] for result in function.results)
+    return Expanded(_program_order(results), results)

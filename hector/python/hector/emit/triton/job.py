@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a template is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hector.emit.triton.grouping import Group
+from hector.ir.function import Value
+
+__all__ = ["Emitted", "Job"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One group to make a kernel of.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel.
+    group : Group
+    stored : tuple of Value
+        The group's values that something outside reads.
+    host : mapping of Value to str
+        Names of values in memory, ``stored`` among them.
+    comments : tuple of str
+        The IR lines.
+    """
+
+    name: str
+    group: Group
+    stored: tuple[Value, ...]
+    host: Mapping[Value, str]
+    comments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Kernels as text, the lines that launch them, and the device functions that they call."""
+
+    kernels: tuple[str, ...]
+    launch: tuple[str, ...]
+    helpers: frozenset[str]

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product template: each row times the matrix of its type, and the sums of outer products.
+
+Rows are read through a list and grouped by type, so a program needs one matrix; results are
+stored where their rows belong, each once. What precedes or follows row by row is fused where one
+block holds all columns.
+"""
+
+from __future__ import annotations
+
+from hector.emit.triton.expand import REDUCTIONS
+from hector.emit.triton.job import Emitted, Job
+from hector.emit.triton.schedules import Outer, Product
+from hector.emit.triton.tiles import padded
+from hector.emit.triton.writer import Scope, Writer
+from hector.ir.function import Value
+from hector.ir.types import Space
+
+__all__ = ["outer_kernel", "product_kernel"]
+
+_LEAST = 16
+"""Least extent that a matrix instruction takes."""
+
+
+def _extents(op: Value) -> tuple[int, int, int]:
+    """(heads, depth, columns) of a product."""
+    x = op.operands[0].type.shape
+    return (x[0] if len(x) == 2 else 1), x[-1], op.type.shape[-1]
+
+
+def _block(extent: int, limit: int) -> int:
+    return max(min(padded(extent), limit), _LEAST)
+
+
+def _read(writer: Writer, scope: Scope, rows: str | None) -> str:
+    """Name of the row to read for each place."""
+    return scope.row if rows is None else writer.ids(scope, rows)
+
+
+def _scope(writer: Writer, job: Job, lanes: int) -> Scope:
+    """Lines that give place, live and row inside the loop over a run's rows."""
+    anchor = job.group.anchor
+    assert anchor is not None
+    kind = anchor.map("type")
+    writer.line(f"place = start + tl.arange(0, {lanes})")
+    writer.line("live = place < end")
+    writer.line("row = place.to(tl.int64)")
+    if kind is not None:
+        order = writer.param("order", f"tables.order(plan, {kind!r})")
+        writer.line(f"if {order} is not None:")
+        writer.line(f"    row = tl.load({order} + place, mask=live, other=0).to(tl.int64)")
+    fixed = {} if kind is None else {kind: ("same_kind", "some_kind")}
+    return Scope(job.group.space, "place", "row", "live", lanes, kind, fixed)
+
+
+def _open(writer: Writer, first: str) -> None:
+    for name in ("kinds", "begins", "ends"):
+        writer.param(name, f"work.{name[:-1]}")
+    writer.line(f"run = tl.program_id({first})")
+    writer.line("kind = tl.load(kinds + run).to(tl.int64)")
+    writer.line("same_kind = kind + tl.arange(0, 1)")
+    writer.line("some_kind = same_kind >= 0")
+    writer.line("begin = tl.load(begins + run)")
+    writer.line("end = tl.load(ends + run)")
+
+
+def _precision(writer: Writer, dtype: str) -> str:
+    if dtype != "f32":
+        return '"ieee"'
+    return writer.constant("PRECISION", "precision()")
+
+
+def _tile(
+    writer: Writer, pointer: str, row: str, column: str, bound: str, width: int, stem: str
+) -> str:
+    """Load a block of columns of rows, in the dtype of memory."""
+    address = f"{pointer} + {row}[:, None] * {width} + {column}[None, :]"
+    mask = f"live[:, None]{bound}"
+    return writer.let(stem, f"tl.load({address}, mask={mask}, other=0.0)")
+
+
+def _bound(column: str, extent: int, block: int, axis: int = 1) -> str:
+    """Mask of columns, empty where blocks divide the extent."""
+    if extent % block == 0:
+        return ""
+    return f" & ({column}[{'None, :' if axis else ':, None'}] < {extent})"
+
+
+def product_kernel(job: Job, schedule: Product) -> Emitted:
+    """Make the kernel of a product with what is fused into it.
+
+    Parameters
+    ----------
+    job : Job
+    schedule : Product
+
+    Returns
+    -------
+    Emitted
+    """
+    op = job.group.anchor
+    assert op is not None
+    heads, depth, columns = _extents(op)
+    bk, bn = _block(depth, schedule.depth), _block(columns, schedule.columns)
+    blocks, steps = -(-columns // bn), -(-depth // bk)
+    fused = len(job.group.ops) > 1
+    if fused:
+        bk, bn, blocks, steps = _block(depth, 128), _block(columns, 128), 1, 1
+    writer = Writer(job.name, job.host, job.group.ops, _LEAST)
+    precision = _precision(writer, op.type.dtype)
+    x, w = op.operands
+    matrix = writer.param("matrix", "w")
+    strides = [writer.param(f"matrix_{axis}", f"w_{axis}") for axis in ("kind", "row", "column")]
+    _open(writer, "0")
+    writer.line(f"columns = tl.program_id(1) * {bn} + tl.arange(0, {bn})")
+    writer.line(f"depth = tl.arange(0, {bk})")
+    if heads > 1:
+        writer.line("head = tl.program_id(2)")
+
+    def matrix_tile(k: str) -> None:
+        inner = (
+            f"{matrix} + kind * {strides[0]} + ({k})[:, None] * {strides[1]} "
+            f"+ columns[None, :] * {strides[2]}"
+        )
+        masks = _bound(f"({k})", depth, bk, 0) + _bound("columns", columns, bn)
+        masks = masks.removeprefix(" & ")
+        wide = f"tl.full([{bk}, {bn}], 1, tl.int1)"
+        masked = f", mask={wide} & {masks}, other=0.0" if masks else ""
+        writer.line(f"weights = tl.load({inner}{masked})")
+
+    if steps == 1:
+        matrix_tile("depth")
+    writer.line(
+        f"for start in tl.range(begin, end, {schedule.rows}, num_stages={schedule.stages}):"
+    )
+    writer.indent += 1
+    scope = _scope(writer, job, schedule.rows)
+    inline = x in writer.made
+    if inline:
+        left = _padded_columns(writer, writer.value(x, scope), x.type.shape[-1])
+        left = writer.let("left", f"({left}).to({matrix}.dtype.element_ty)")
+        writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
+    else:
+        pointer = writer.memory(x)
+        read = _read(writer, scope, op.map("rows"))
+        source = f"{pointer} + head * {depth}" if heads > 1 else pointer
+        if steps == 1:
+            bound = _bound("depth", depth, bk)
+            left = _tile(writer, source, read, "depth", bound, heads * depth, "left")
+            writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
+        else:
+            writer.line(f"product = tl.zeros([{schedule.rows}, {bn}], tl.float32)")
+            writer.line(f"for block in range(0, {depth}, {bk}):")
+            writer.indent += 1
+            matrix_tile("block + depth")
+            bound = _bound("(block + depth)", depth, bk)
+            left = _tile(writer, source, read, "(block + depth)", bound, heads * depth, "left")
+            writer.line(f"product = tl.dot({left}, weights, product, input_precision={precision})")
+            writer.indent -= 1
+    if fused:
+        if columns == 1:
+            first = "tl.sum(tl.where(columns[None, :] == 0, product, 0.0), 1)"
+            writer.line(f"product = {first}[:, None]")
+        scope.known[op] = "product"
+        for value in job.stored:
+            writer.store(value, writer.value(value, scope), scope.row, scope.live)
+    else:
+        out = writer.memory(op)
+        address = f"{out} + row[:, None] * {heads * columns} + columns[None, :]"
+        if heads > 1:
+            address += f" + head * {columns}"
+        mask = "live[:, None]" + _bound("columns", columns, bn)
+        writer.line(f"tl.store({address}, product.to({out}.dtype.element_ty), mask={mask})")
+    writer.indent -= 1
+    step = schedule.rows * schedule.tiles
+    transposed = bool(op.attrs.get("transpose", False))
+    grid = f"(work.count, {blocks}, {heads})"
+    laid_out = f"matrices({job.host[w]}, {transposed}, {schedule.matrix_by_column})"
+    launch = (
+        f"work = tables.type_tiles(plan, {op.map('type')!r}, {job.group.space.value!r}, {step})",
+        f"w, w_kind, w_row, w_column = {laid_out}",
+        "if work.count:",
+        "    " + writer.launch(grid, f"num_warps={schedule.warps}"),
+    )
+    return Emitted((writer.source(job.comments),), launch, frozenset(writer.helpers))
+
+
+def _padded_columns(writer: Writer, tile: str, extent: int) -> str:
+    """A tile with zeros where its padding is, as wide as a matrix instruction takes."""
+    if extent == 1:
+        wide = writer.columns(_LEAST)
+        return writer.let("widened", f"tl.where({wide}[None, :] == 0, {tile}, 0.0)")
+    if writer.pad(extent) == extent:
+        return tile
+    column = writer.columns(extent)
+    return writer.let("cut", f"tl.where({column}[None, :] < {extent}, {tile}, 0.0)")
+
+
+def outer_kernel(job: Job, schedule: Outer) -> Emitted:
+    """Make the kernels of a sum of outer products for each type.
+
+    Parameters
+    ----------
+    job : Job
+    schedule : Outer
+
+    Returns
+    -------
+    Emitted
+        The first kernel sums the rows of each chunk, the second the chunks of each type.
+    """
+    op = job.group.anchor
+    assert op is not None
+    x, y = op.operands
+    shapes = x.type.shape, y.type.shape
+    heads = shapes[0][0] if len(shapes[0]) == 2 else 1
+    left, right = shapes[0][-1], shapes[1][-1]
+    bl, br = _block(left, schedule.left), _block(right, schedule.right)
+    if len(job.group.ops) > 1:
+        bl, br = _block(left, 128), _block(right, 128)
+    writer = Writer(job.name, job.host, job.group.ops, _LEAST)
+    precision = _precision(writer, x.type.dtype)
+    part = writer.param("part", "part")
+    _open(writer, "0")
+    writer.line(f"left = tl.program_id(1) * {bl} + tl.arange(0, {bl})")
+    writer.line(f"right = tl.program_id(2) * {br} + tl.arange(0, {br})")
+    writer.line(f"total = tl.zeros([{bl}, {br}], tl.float32)")
+    writer.line(
+        f"for start in tl.range(begin, end, {schedule.rows}, num_stages={schedule.stages}):"
+    )
+    writer.indent += 1
+    scope = _scope(writer, job, schedule.rows)
+    for value in (x, y):  # loads stand outside the loop over heads
+        if value in writer.made:
+            writer.value(value, scope)
+    reads = [_read(writer, scope, op.map(key)) for key in ("rows", "rows_y")]
+    if heads > 1:
+        writer.line(f"for head in range({heads}):")
+        writer.indent += 1
+    tiles = []
+    for value, read, column, extent, block in (
+        (x, reads[0], "left", left, bl), (y, reads[1], "right", right, br),
+    ):  # fmt: skip
+        if value in writer.made:
+            tile = _padded_columns(writer, writer.value(value, scope), extent)
+            tile = writer.let(column, f"tl.where(live[:, None], {tile}, 0.0)")
+            if value.type.dtype != "f32":
+                kind = {"bf16": "tl.bfloat16", "f16": "tl.float16"}[value.type.dtype]
+                tile = writer.let(column, f"{tile}.to({kind})")
+            tiles.append(tile)
+            continue
+        pointer = writer.memory(value)
+        source = f"{pointer} + head * {extent}" if heads > 1 else pointer
+        bound = _bound(column, extent, block)
+        tiles.append(_tile(writer, source, read, column, bound, heads * extent, f"{column}s"))
+    dot = f"tl.dot(tl.trans({tiles[0]}), {tiles[1]}, total, input_precision={precision})"
+    writer.line(f"total = {dot}")
+    if heads > 1:
+        writer.indent -= 1
+    for value in job.stored:
+        if value is not op:
+            assert value.op not in REDUCTIONS
+            writer.store(value, writer.value(value, scope), scope.row, scope.live)
+    writer.indent -= 1
+    address = (
+        f"{part} + run.to(tl.int64) * {left * right} + left[:, None] * {right} + right[None, :]"
+    )
+    mask = (_bound("left", left, bl, 0) + _bound("right", right, br)).removeprefix(" & ")
+    whole = f"tl.full([{bl}, {br}], 1, tl.int1)"
+    writer.line(f"tl.store({address}, total, mask={whole}{' & ' + mask if mask else ''})")
+    reduce, step, width = _reduce(job, op, left * right)
+    space = job.group.space.value
+    types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
+    blocks = f"{-(-left // bl)}, {-(-right // br)}"
+    launch = (
+        f"work = tables.type_tiles(plan, {op.map('type')!r}, {space!r}, {schedule.chunk})",
+        f"part = scratch(work.count, {left * right}, plan)",
+        "if work.count:",
+        "    " + writer.launch(f"(work.count, {blocks})", f"num_warps={schedule.warps}"),
+        f"if {types}:",
+        "    " + reduce.launch(f"({types}, {-(-left * right // width)})", "num_warps=4"),
+    )
+    note = (f"Adds the chunks of each type, {step} at a time, in their order.",)
+    kernels = (writer.source(job.comments), reduce.source(note))
+    return Emitted(kernels, launch, frozenset(writer.helpers))
+
+
+def _reduce(job: Job, op: Value, elements: int) -> tuple[Writer, int, int]:
+    """The kernel that adds chunks, how many at a time, and the elements of a program."""
+    step, width = 16, min(max(padded(elements), 16), 128)
+    writer = Writer(job.name + "_chunks", job.host, job.group.ops)
+    part, first = writer.param("part", "part"), writer.param("first", "work.first")
+    out = writer.memory(op)
+    writer.line("kind = tl.program_id(0).to(tl.int64)")
+    writer.line(f"element = tl.program_id(1) * {width} + tl.arange(0, {width})")
+    writer.line(f"begin = tl.load({first} + kind)")
+    writer.line(f"end = tl.load({first} + kind + 1)")
+    writer.line(f"total = tl.zeros([{step}, {width}], tl.float32)")
+    writer.line(f"for start in range(begin, end, {step}):")
+    writer.line(f"    chunk = (start + tl.arange(0, {step})).to(tl.int64)")
+    mask = f"(chunk < end)[:, None] & (element < {elements})[None, :]"
+    address = f"{part} + chunk[:, None] * {elements} + element[None, :]"
+    writer.line(f"    total += tl.load({address}, mask={mask}, other=0.0)")
+    target = f"{out} + kind * {elements} + element"
+    summed = f"tl.sum(total, 0).to({out}.dtype.element_ty)"
+    writer.line(f"tl.store({target}, {summed}, mask=element < {elements})")
+    return writer, step, width

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each kernel instance is laid out on the machine, as data; nothing is timed here.
+
+Configurations found by tuning stand in ``schedules.json``, keyed by family, dtype, width, size
+class and architecture; where there is none, rules decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hector.emit.triton.tiles import padded
+
+__all__ = [
+    "Key",
+    "Outer",
+    "Product",
+    "Rows",
+    "Schedule",
+    "Traversal",
+    "schedule",
+    "size_class",
+]
+
+LARGE = 1 << 19
+"""Rows from which a kernel is bound by memory, not by its longest chain of steps."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A kernel that treats each row by itself: rows a program, warps."""
+
+    rows: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class Traversal:
+    """A walk over the rows of a map's source, target by target.
+
+    Attributes
+    ----------
+    targets : int
+        Targets a program, one lane each; 1 puts ``lanes`` rows of a single target side by side.
+    lanes : int
+        Rows of one target side by side; 1 unless ``targets`` is 1.
+    unroll : int
+        Steps whose loads are in flight together.
+    split : int
+        Rows of a target beyond which it is cut into pieces of this many, summed by a second pass.
+    warps : int
+    hub_lanes, hub_warps : int
+        Pieces side by side in the second pass, and its warps.
+    """
+
+    targets: int
+    lanes: int
+    unroll: int
+    split: int
+    warps: int
+    hub_lanes: int = 64
+    hub_warps: int = 8
+
+
+@dataclass(frozen=True)
+class Product:
+    """A typed product.
+
+    Attributes
+    ----------
+    rows : int
+        Rows a tile.
+    tiles : int
+        Tiles of one type that a program takes in turn, its matrix kept.
+    columns, depth : int
+        Columns of the result, and of the left operand, that a program holds at once.
+    stages, warps : int
+    matrix_by_column : bool
+        Whether the matrices are laid out column after column first.
+    """
+
+    rows: int
+    tiles: int
+    columns: int
+    depth: int
+    stages: int
+    warps: int
+    matrix_by_column: bool = False
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Sums of outer products.
+
+    Attributes
+    ----------
+    rows : int
+        Rows a step.
+    chunk : int
+        Rows of one type that a program sums; chunks are then added in a fixed order.
+    left, right : int
+        Extents of the block that a program holds.
+    stages, warps : int
+    """
+
+    rows: int
+    chunk: int
+    left: int
+    right: int
+    stages: int
+    warps: int
+
+
+Schedule = Rows | Traversal | Product | Outer
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a schedule is looked up by.
+
+    Attributes
+    ----------
+    family : str
+        ``rows``, ``traversal``, ``product`` or ``outer``.
+    dtype : str
+    width : int
+        Padded elements of the widest tile row; for products the wider of depth and columns.
+    other : int
+        The narrower of the two for products, else 0.
+    size : str
+        ``small`` or ``large``.
+    architecture : str
+        ``sm_90`` or the like; empty off the GPU.
+    """
+
+    family: str
+    dtype: str
+    width: int
+    other: int
+    size: str
+    architecture: str
+
+
+def size_class(rows: int) -> str:
+    """``small`` or ``large``."""
+    return "large" if rows >= LARGE else "small"
+
+
+def _rows(key: Key) -> Rows:
+    rows = max(min(2048 // key.width, 256), 1)
+    return Rows(rows, 4 if rows * key.width >= 512 else 1)
+
+
+def _traversal(key: Key) -> Traversal:
+    large = key.size == "large"
+    unroll = 4 if key.dtype == "f32" else 2
+    targets = max(min(512 // key.width, 128), 4)
+    if key.dtype != "f32":
+        targets *= 2
+    warps = max(min(targets * key.width // 128, 4), 1)
+    hub_lanes = max(min(4096 // key.width, 64), 1)
+    return Traversal(targets, 1, unroll, 256 if large else 32, warps, hub_lanes, 8 if large else 4)
+
+
+def _product(key: Key) -> Product:
+    large, single = key.size == "large", key.dtype == "f32"
+    rows = 32 if single and large else 64
+    wide = min(max(key.width, 16), 128)
+    return Product(
+        rows=rows,
+        tiles=8 if large else 1,
+        columns=wide,
+        depth=wide if key.width <= 128 else 32,
+        stages=3 if large else 1,
+        warps=4 if wide <= 64 else 8,
+        matrix_by_column=single and large,
+    )
+
+
+def _outer(key: Key) -> Outer:
+    large = key.size == "large"
+    block = min(max(key.width, 16), 64 if key.width > 128 else 128)
+    return Outer(
+        rows=32 if key.dtype == "f32" else 64,
+        chunk=1024 if large else 256,
+        left=block,
+        right=block,
+        stages=1 if key.dtype == "f32" else 3,
+        warps=4 if block <= 64 else 8,
+    )
+
+
+_RULES: dict[str, Callable[[Key], Schedule]] = {
+    "rows": _rows,
+    "traversal": _traversal,
+    "product": _product,
+    "outer": _outer,
+}
+_CLASSES = {"rows": Rows, "traversal": Traversal, "product": Product, "outer": Outer}
+
+
+@functools.cache
+def _tuned() -> dict[Key, Schedule]:
+    """The saved configurations."""
+    entries: list[dict[str, Any]] = json.loads(
+        Path(__file__).with_name("schedules.json").read_text(encoding="utf-8")
+    )
+    found: dict[Key, Schedule] = {}
+    for entry in entries:
+        key = Key(**entry["key"])
+        found[key] = _CLASSES[key.family](**entry["schedule"])
+    return found
+
+
+def schedule(key: Key) -> Schedule:
+    """The schedule of a kernel instance.
+
+    Parameters
+    ----------
+    key : Key
+
+    Returns
+    -------
+    Schedule
+        Of the family's class: as saved where it was tuned, by rule otherwise.
+    """
+    if key.width != padded(key.width):
+        raise ValueError(f"schedule: width {key.width} is no power of two")
+    return _tuned().get(key) or _RULES[key.family](key)

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the interpreted tests of the Triton emitter where Triton is installed."""
+
+import pytest
+from triton_interpreter import run_interpreted
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["test_triton_layers.py", "test_triton_graphs.py"])
+def test_under_the_interpreter(name):
+    run_interpreted(name)
