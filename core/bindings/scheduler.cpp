@@ -103,14 +103,14 @@ void bind_scheduler(py::module_& module)
       "    Seconds from now; earlier ones go first within a priority, those without after them.\n"
       "after : Ticket or iterable of Ticket\n"
       "    The transfer starts after these; if one fails, it fails with that error.\n"
-      "streams : int, torch.cuda.Stream or an iterable of them, optional\n"
+      "streams : int, torch.cuda.Stream or a list or tuple of them, optional\n"
       "    The transfer touches memory only after the work now on these; a file for GPU memory is read\n"
       "    before. By default torch's current stream where an end is a CUDA tensor of torch; ``()`` is\n"
       "    none.\n\n"
       "Returns\n-------\nTicket\n    Its result is the bytes moved.\n\n"
       "Raises\n------\nValueError\n"
-      "    For sizes that do not agree, memory of another device, a buffer that is not contiguous or, as\n"
-      "    ``dst``, read-only.\n"
+      "    For sizes that do not agree, memory or a stream of another device, a buffer that is not contiguous\n"
+      "    or, as ``dst``, read-only.\n"
       "UnsupportedError\n    If one of the streams is capturing a CUDA graph.")
     .def(
       "stream",

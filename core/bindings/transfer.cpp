@@ -107,16 +107,32 @@ std::uint64_t transfer_size(End const& destination, End const& source, py::handl
   return *deciding.nbytes;
 }
 
+/// Handles of default streams are the same on every device, so the driver could not tell.
+dp_stream to_own_stream(py::handle stream, PyScheduler const& scheduler)
+{
+  if (PyLong_Check(stream.ptr()) == 0 && py::hasattr(stream, "device_index")) {
+    auto const ordinal = stream.attr("device_index").cast<int>();
+    if (!scheduler.is_cuda || ordinal != scheduler.ordinal) {
+      raise_value_error("a stream of cuda:" + std::to_string(ordinal) +
+                        " cannot be followed by a scheduler of " +
+                        std::string{scheduler.device.info().name} +
+                        "; let a stream of the scheduler's device wait for it, and pass that one");
+    }
+  }
+  return to_stream(stream);
+}
+
 std::vector<dp_stream> to_streams(py::handle streams,
                                   Operand const& destination,
-                                  Operand const& source)
+                                  Operand const& source,
+                                  PyScheduler const& scheduler)
 {
   if (streams.is_none()) { return streams_before({destination, source}); }
   std::vector<dp_stream> result;
   if (py::isinstance<py::tuple>(streams) || py::isinstance<py::list>(streams)) {
-    for (auto const stream : streams) { result.push_back(to_stream(stream)); }
+    for (auto const stream : streams) { result.push_back(to_own_stream(stream, scheduler)); }
   } else {
-    result.push_back(to_stream(streams));
+    result.push_back(to_own_stream(streams, scheduler));
   }
   return result;
 }
@@ -159,7 +175,7 @@ PyTicket transfer(PyScheduler const& scheduler,
       ? py::reinterpret_borrow<py::object>(after)
       : py::object{py::list(py::reinterpret_borrow<py::object>(after))};
   auto const before_tickets = to_tickets(predecessors);
-  auto const before_streams = to_streams(streams, to.memory, from.memory);
+  auto const before_streams = to_streams(streams, to.memory, from.memory, scheduler);
 
   dp_transfer_options options{};
   options.priority           = priority;

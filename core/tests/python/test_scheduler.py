@@ -90,6 +90,16 @@ def test_a_capturing_stream_is_refused(scheduler, device) -> None:
         device.destroy_stream(stream)
 
 
+def test_a_stream_of_another_device_is_refused(scheduler, device) -> None:
+    class Stream:
+        cuda_stream, device_index = 0, 1
+
+    memory = device.allocate(4)
+    for streams in (Stream(), [Stream()]):
+        with pytest.raises(ValueError, match="cuda:1.*null"):
+            scheduler.transfer(memory, b"abcd", streams=streams)
+
+
 def test_a_closed_scheduler_refuses(device) -> None:
     scheduler = Scheduler(device)
     scheduler.close()
