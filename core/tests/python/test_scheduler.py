@@ -96,7 +96,7 @@ def test_a_stream_of_another_device_is_refused(scheduler, device) -> None:
 
     memory = device.allocate(4)
     for streams in (Stream(), [Stream()]):
-        with pytest.raises(ValueError, match="cuda:1.*null"):
+        with pytest.raises(ValueError, match=r"cuda:1.*null"):
             scheduler.transfer(memory, b"abcd", streams=streams)
 
 
