@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ssdtrain.drives import drive_states, parse_smart_log
-from ssdtrain.wear import DAY, WearMeter, parse_rating, parse_write_budget, write_budget_per_step
+from ssdtrain.drives import capacity_of, drive_states, parse_smart_log
+from ssdtrain.wear import (
+    DAY,
+    WearMeter,
+    parse_decimal_bytes,
+    parse_rating,
+    parse_write_budget,
+    write_budget_per_step,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +71,27 @@ def test_bools_are_no_sizes() -> None:
         parse_rating(True)
     with pytest.raises(TypeError):
         parse_write_budget(True)
+
+
+def test_errors_name_the_argument_that_was_given() -> None:
+    for rating in ("1DWPD", "much", "0TBW", -1.0):
+        with pytest.raises(ValueError, match=r"^drive_rating"):
+            parse_rating(rating, name="drive_rating")
+    with pytest.raises(ValueError, match=r"^write_budget.*how large a drive"):
+        parse_write_budget("1DWPD")
+    for what in ([1], None):
+        with pytest.raises(TypeError, match=r"^rating"):
+            parse_rating(what)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^write_budget"):
+            parse_write_budget(what)  # type: ignore[arg-type]
+
+
+def test_sizes_as_devices_are_sold() -> None:
+    assert parse_decimal_bytes("--gpu-memory", "80GB") == 80e9
+    assert parse_decimal_bytes("--gpu-memory", "75 GiB") == 75 * 2.0**30
+    for text in ("0GB", "80", "1DWPD"):
+        with pytest.raises(ValueError, match=r"^--gpu-memory"):
+            parse_decimal_bytes("--gpu-memory", text)
 
 
 def test_a_day_of_steps_writes_the_budget() -> None:
@@ -166,6 +194,19 @@ def test_drives_are_found_through_partitions_and_raid(
     assert states[0].capacity == 2000 * 512
     assert states[0].written_since_boot == 70 * 512
     assert "no NVMe" in states[0].reason
+
+
+@pytest.mark.parametrize(("mapped", "drives"), [(False, 1), (True, 2)])
+def test_capacity_counts_each_drive_once(tmp_path: Path, mapped: bool, drives: int) -> None:
+    sysfs = tmp_path / "sys"
+    fake_sysfs(sysfs, tmp_path, mapped)
+    assert capacity_of([tmp_path], sysfs) == drives * 2000 * 512
+    assert capacity_of([tmp_path, sysfs], sysfs) == drives * 2000 * 512
+    assert capacity_of([tmp_path, tmp_path / "missing"], sysfs) is None
+    assert capacity_of([], sysfs) is None
+    (sysfs / "devices" / "sd0" / "size").write_text("")
+    assert capacity_of([tmp_path], sysfs) is None
+    assert capacity_of([tmp_path], tmp_path) is None
 
 
 def test_a_directory_on_no_drive_says_so(tmp_path: Path) -> None:

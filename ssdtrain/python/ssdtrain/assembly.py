@@ -10,6 +10,7 @@ from datapath_core import Error
 from datapath_core.streams import Scheduler
 
 from .arguments import PathLike, parse_fraction, parse_paths, parse_size
+from .drives import capacity_of
 from .engine import Engine
 from .optimise import optimise
 from .pinned import PinnedMemory
@@ -22,25 +23,26 @@ from .steps import Steps
 from .streams import Streams
 from .tiers import DiskTier, HostTier, Tier
 from .timeline import Rates, Timeline
-from .wear import parse_write_budget, write_budget_per_step
+from .wear import WearMeter, parse_rating, parse_write_budget, write_budget_per_step
 
 __all__ = ["Parts", "Wishes", "assemble"]
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What steers the planner."""
+    """What steers the planner, and what the report says of the drives."""
 
     plan: Plan | None
     max_memory: int | str | None
     max_slowdown: float | None
     write_budget: float | str | None
+    drive_rating: float | str | None
 
-    def refuse(self) -> None:
+    def refuse(self, why: str) -> None:
         """Raise ``ValueError`` for a wish that nobody would hear."""
         for name in ("max_memory", "max_slowdown", "write_budget"):
             if getattr(self, name) is not None:
-                raise ValueError(f"{name} steers the planner, and plan='all' does without one")
+                raise ValueError(f"{name} steers the planner, and {why}: leave it out")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Parts:
     streams: Streams
     memory: PinnedMemory
     disk: DiskTier | None
+    wear: WearMeter | None
 
     def rates(self) -> Rates:
         """Measure the lanes; a drive that fails has none."""
@@ -102,23 +105,33 @@ def assemble(
     host_bytes, backlog_bytes = parse_size("host", host), parse_size("backlog", backlog)
     prefetch_bytes = parse_size("prefetch", prefetch)
     disk_bytes = 0 if spill is None else parse_size("ssd", ssd)
+    directories = [] if spill is None else parse_paths(spill)
     selection = Selection(parse_size("min_bytes", min_bytes))
     if streams_only:
-        wishes.refuse()
+        wishes.refuse("plan='all' does without one")
+    if wishes.plan is not None:
+        wishes.refuse("a plan that is given is followed as it is")
+    capacity = capacity_of(directories)
+    budget = wishes.write_budget
+    if budget is not None:
+        budget = parse_write_budget(budget, capacity)
+    rating = wishes.drive_rating
+    if rating is not None:
+        rating = parse_rating(rating, capacity, name="drive_rating")
     memory = _pinned_memory(host_bytes, backlog_bytes, has_disk=disk_bytes > 0, checks=checks)
     limits = _limits(wishes, memory, host_bytes, disk_bytes)
     tiers: list[Tier] = [HostTier(memory, streams)] if host_bytes > 0 else []
     disk = None
-    if spill is not None and disk_bytes > 0:
-        disk = DiskTier(parse_paths(spill), disk_bytes, memory, streams)
+    if directories and disk_bytes > 0:
+        disk = DiskTier(directories, disk_bytes, memory, streams)
         tiers.append(disk)
 
     def streaming() -> StreamingPolicy:
         return StreamingPolicy(backlog_bytes, prefetch_bytes, streams_only)
 
     def planner(timeline: Timeline, rates: Rates, given: Limits) -> Plan:
-        if wishes.write_budget is not None:
-            nbytes = write_budget_per_step(wishes.write_budget, timeline.seconds)
+        if budget is not None:
+            nbytes = write_budget_per_step(budget, timeline.seconds)
             given = replace(given, write_bytes=nbytes)
         return optimise(timeline, rates, given)
 
@@ -127,7 +140,8 @@ def assemble(
         steering = Steering(limits, lambda: parts.rates(), wishes.plan, planner)
     steps = Steps(streaming, steering, streams)
     engine = Engine(selection, tiers, streams, steps, checks=checks)
-    parts = Parts(engine, streams, memory, disk)
+    wear = None if disk is None else WearMeter(rating)
+    parts = Parts(engine, streams, memory, disk, wear)
     return parts
 
 
@@ -139,8 +153,6 @@ def _pinned_memory(host: int, backlog: int, *, has_disk: bool, checks: bool) -> 
 
 
 def _limits(wishes: Wishes, memory: PinnedMemory, host: int, disk: int) -> Limits:
-    if wishes.write_budget is not None:
-        parse_write_budget(wishes.write_budget)
     most = wishes.max_memory
     return Limits(
         max_memory=None if most is None else parse_size("max_memory", most),

@@ -16,7 +16,7 @@ from . import __version__, rok
 from .paper import Drive, Setup, find_drive, find_gpu, find_model, paper_plan
 from .paper.catalogue import catalogue
 from .paper.show import as_csv, as_json, explain, print_tables
-from .wear import parse_rating
+from .wear import parse_decimal_bytes
 
 __all__ = ["main"]
 
@@ -157,7 +157,7 @@ def _plan(options: argparse.Namespace) -> int:
     gpu = find_gpu(
         options.gpu,
         flops=_scaled(options.gpu_tflops, 1e12),
-        memory=None if options.gpu_memory is None else parse_rating(options.gpu_memory),
+        memory=_size("--gpu-memory", options.gpu_memory),
         link=_scaled(options.link, 1e9),
     )
     drive = _drive(options)
@@ -177,11 +177,10 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _drive(options: argparse.Namespace) -> Drive | None:
-    capacity = None if options.ssd_capacity is None else parse_rating(options.ssd_capacity)
     own = {
         "read": _scaled(options.ssd_read, 1e9),
         "write": _scaled(options.ssd_write, 1e9),
-        "capacity": capacity,
+        "capacity": _size("--ssd-capacity", options.ssd_capacity),
         "rating": options.ssd_rating,
     }
     if options.ssd is None:
@@ -189,6 +188,10 @@ def _drive(options: argparse.Namespace) -> Drive | None:
             raise ValueError("numbers of a drive, but no drive: add --ssd custom, or a name")
         return None
     return find_drive(options.ssd, **own)
+
+
+def _size(name: str, text: str | None) -> float | None:
+    return None if text is None else parse_decimal_bytes(name, text)
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

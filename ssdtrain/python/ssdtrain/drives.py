@@ -6,10 +6,11 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DriveState", "drive_states", "parse_smart_log"]
+__all__ = ["DriveState", "capacity_of", "drive_states", "parse_smart_log"]
 
 SECTOR = 512  # sysfs counts in these whatever the drive's own are.
 DATA_UNIT = 512_000  # NVMe counts a thousand of 512 bytes as one.
@@ -64,11 +65,46 @@ def drive_states(path: str | os.PathLike[str], sys: Path = Path("/sys")) -> list
     OSError
         If ``path`` is not there.
     """
+    node = _node(path, sys)
+    if node is None:
+        return [DriveState("", reason=f"{os.fspath(path)} lies on no block device that is visible")]
+    return [_state(disk) for disk in _disks(node)]
+
+
+def capacity_of(
+    directories: Iterable[str | os.PathLike[str]], sys: Path = Path("/sys")
+) -> int | None:
+    """Return the bytes of all drives that some directories lie on, each drive counted once.
+
+    Parameters
+    ----------
+    directories : iterable of path
+    sys : Path
+        Where sysfs is.
+
+    Returns
+    -------
+    int or None
+        None if one of them is not there, lies on no drive that is visible, or on one of unknown
+        size.
+    """
+    disks: set[Path] = set()
+    for directory in directories:
+        try:
+            node = _node(directory, sys)
+        except OSError:
+            return None
+        if node is None:
+            return None
+        disks.update(_disks(node))
+    sizes = [_capacity(disk) for disk in disks]
+    return sum(sizes) if sizes and all(sizes) else None
+
+
+def _node(path: str | os.PathLike[str], sys: Path) -> Path | None:
     device = Path(path).stat().st_dev
     node = sys / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}"
-    if not node.exists():
-        return [DriveState("", reason=f"{os.fspath(path)} lies on no block device that is visible")]
-    return [_state(disk) for disk in _disks(node.resolve())]
+    return node.resolve() if node.exists() else None
 
 
 def _disks(node: Path) -> list[Path]:
@@ -81,18 +117,23 @@ def _disks(node: Path) -> list[Path]:
 
 
 def _state(disk: Path) -> DriveState:
-    size, fields = _text(disk / "size"), _text(disk / "stat").split()
+    fields = _text(disk / "stat").split()
     log, reason = _smart_log(disk)
     used, written = parse_smart_log(log) if log else (None, None)
     return DriveState(
         device=disk.name,
         model=_text(disk / "device" / "model"),
-        capacity=int(size) * SECTOR if size.isdigit() else 0,
+        capacity=_capacity(disk),
         written_since_boot=int(fields[6]) * SECTOR if len(fields) > 6 else None,
         percentage_used=used,
         bytes_written=written,
         reason=reason,
     )
+
+
+def _capacity(disk: Path) -> int:
+    size = _text(disk / "size")
+    return int(size) * SECTOR if size.isdigit() else 0
 
 
 def _text(path: Path) -> str:

@@ -19,7 +19,6 @@ from .engine import Engine
 from .plan import Plan
 from .streams import Streams
 from .subclasses import Saved, parts_of
-from .wear import WearMeter
 
 __all__ = ["Offloader"]
 
@@ -58,25 +57,32 @@ class Offloader:
         at random where the environment says ``SSDTRAIN_DELAYS="SEED:MILLISECONDS"``; slow, to find
         faults.
     backlog : int or str, default "256MiB"
-        Bytes that may be on their way out at a time. Also the pinned memory through which GPU
-        tensors pass to disk: a part of ``host``, or beside it with ``host=0``.
+        Bytes that may be on their way out at a time while no plan holds; where single tensors are
+        large, twice the largest so far, so that copies overlap with computation. With 0 each one
+        is waited for. Also the pinned memory through which GPU tensors pass to disk: a part of
+        ``host``, or beside it with ``host=0``. That is a ceiling, whatever the tensors' sizes.
     prefetch : int or str, default "256MiB"
-        Bytes that may be loaded before backward asks for them.
-
+        Bytes that may be loaded before backward asks for them, while no plan holds.
     max_memory : int or str, optional
         Bytes that may be allocated on the device at a time: as fast as that allows.
     max_slowdown : float, optional
         Fraction of a step's time that may be added: as little memory as that allows. Without either
         limit it is 0.02.
     write_budget : float or str, optional
-        Bytes that may be written to disk a day: "20TiB/day", "1DWPD x 7.68TB".
+        Bytes that a plan may write to all drives together a day: "20TiB/day", "1DWPD" (of the
+        drives under ``spill``, where their size is visible), "1DWPD x 7.68TB". Steps without a plan
+        (the first ones, and those whose shapes are new) are not bound by it.
     drive_rating : float or str, optional
-        Endurance of the drives, for the report and a warning long before harm: "600TBW".
+        Endurance of all drives together, for the report and a warning long before harm: "600TBW",
+        "1DWPD".
 
     Raises
     ------
-    ValueError, TypeError
-        For an argument out of its domain; limits with ``plan="all"``.
+    TypeError, ValueError
+        For an argument out of its domain, a file that is no plan, or ``max_memory``,
+        ``max_slowdown`` or ``write_budget`` with ``plan="all"`` or a plan that is given.
+    OSError
+        If the file of a plan cannot be read.
     IoError, OutOfSpaceError
         If a directory cannot be spilled to.
 
@@ -115,12 +121,12 @@ class Offloader:
             prefetch=prefetch,
             checks=checks,
             streams_only=plan == "all",
-            wishes=Wishes(given, max_memory, max_slowdown, write_budget),
+            wishes=Wishes(given, max_memory, max_slowdown, write_budget, drive_rating),
         )
         self._engine = parts.engine
         self._parts = parts
         self._plan = "given" if given is not None else str(plan)
-        self._wear = None if parts.disk is None else WearMeter(drive_rating)
+        self._wear = parts.wear
         self._wear_from = (0, time.monotonic())
         self._entered = threading.local()
 
@@ -215,7 +221,10 @@ class Offloader:
             ``"saved_tensors"``, ``"shared_tensors"`` (needed no copy of their own),
             ``"forwarded_bytes"``, ``"loaded_bytes"``, ``"waits"``, ``"wait_seconds"``,
             ``"live_bytes"`` (by state, now), ``"faults"`` (texts), ``"tiers"`` (budgets and use),
-            ``"plan"``, ``"device_type"``.
+            ``"plan"`` ("auto", "all" or "given"), ``"steering"`` (mode, plan, prediction and
+            measurement; None with "all"), ``"device_type"``, ``"lanes"`` (what the schedulers of
+            the devices say), ``"wear"`` (bytes written and the drives' life; None without a disk).
+            Bytes and seconds throughout.
         """
         return {
             **self._engine.report(),

@@ -10,7 +10,10 @@ from typing import Any
 
 from datapath_core.settings import parse_bytes
 
-__all__ = ["DAY", "WearMeter", "parse_rating", "parse_write_budget", "write_budget_per_step"]
+__all__ = [
+    "DAY", "WearMeter", "parse_decimal_bytes", "parse_rating", "parse_write_budget",
+    "write_budget_per_step",
+]  # fmt: skip
 
 DAY = 86400.0
 YEAR = 365 * DAY
@@ -34,7 +37,9 @@ _RATE = re.compile(r"(?P<size>.+?)\s*(?:/|per)\s*(?P<unit>second|s|hour|h|day|d)
 _SECONDS = {"s": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": DAY, "day": DAY}
 
 
-def parse_rating(rating: float | str, capacity: float | None = None) -> float:
+def parse_rating(
+    rating: float | str, capacity: float | None = None, *, name: str = "rating"
+) -> float:
     """Return the bytes that may be written to a drive by its rating.
 
     Parameters
@@ -44,33 +49,49 @@ def parse_rating(rating: float | str, capacity: float | None = None) -> float:
         per day, "1DWPD", "3 DWPD x 6.4TB", "1DWPD 3 years" (5 years where no term is given).
     capacity : float, optional
         Of the drive in bytes, for drive writes per day that do not name it.
+    name : str
+        Of the argument, for errors.
 
     Raises
     ------
+    TypeError
+        For what is neither a number nor a text.
     ValueError
         For a text that is none of these, a number that is not positive, or drive writes per day
         without a capacity.
     """
-    if isinstance(rating, bool):
-        raise TypeError(f"rating is {rating!r}; bytes or a text like '600TBW' wanted")
+    if isinstance(rating, bool) or not isinstance(rating, str | int | float):
+        raise TypeError(f"{name} is {rating!r}; bytes or a text like '600TBW' wanted")
     if not isinstance(rating, str):
-        return _positive("rating", float(rating))
+        return _positive(name, float(rating))
     daily = _DAILY.fullmatch(rating.strip())
     if daily:
-        if daily["capacity"]:
-            capacity = parse_rating(daily["capacity"])
-        if capacity is None:
-            raise ValueError(
-                f"rating {rating!r} counts drive writes: say of how large a drive, '1DWPD x 7.68TB'"
-            )
         years = _number(rating, daily["years"]) if daily["years"] else WARRANTY_YEARS
-        return _positive("rating", _number(rating, daily[1]) * capacity * 365 * years)
+        return _writes_per_day(daily, rating, capacity, name) * 365 * years
     total = _TOTAL.fullmatch(rating.strip())
     if not total:
-        raise ValueError(f"rating {rating!r} is neither like '600TBW' nor like '1DWPD x 7.68TB'")
-    power = _POWERS[total[2].upper()]
-    base = 1024.0 if total[3] else 1000.0
-    return _positive("rating", _number(rating, total[1]) * base**power)
+        raise ValueError(f"{name} {rating!r} is neither like '600TBW' nor like '1DWPD x 7.68TB'")
+    return _positive(name, _decimal_bytes(rating, total))
+
+
+def parse_decimal_bytes(name: str, text: str) -> float:
+    """Return the bytes of a size as drives and GPUs are sold: "80GB" is 80e9, "75GiB" is binary.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for errors.
+    text : str
+
+    Raises
+    ------
+    ValueError
+        For a text that is no such size, or one that is not positive.
+    """
+    size = _TOTAL.fullmatch(text.strip())
+    if not size:
+        raise ValueError(f"{name} {text!r} is no size like '80GB' or '7.68TB'")
+    return _positive(name, _decimal_bytes(text, size))
 
 
 def parse_write_budget(budget: float | str, capacity: float | None = None) -> float:
@@ -86,10 +107,13 @@ def parse_write_budget(budget: float | str, capacity: float | None = None) -> fl
 
     Raises
     ------
+    TypeError
+        For what is neither a number nor a text.
     ValueError
-        For a text that is none of these, or a budget that is not positive.
+        For a text that is none of these, a budget that is not positive, or drive writes per day
+        without a capacity.
     """
-    if isinstance(budget, bool):
+    if isinstance(budget, bool) or not isinstance(budget, str | int | float):
         raise TypeError(f"write_budget is {budget!r}; bytes a day or '20TiB/day' wanted")
     if not isinstance(budget, str):
         return _positive("write_budget", float(budget))
@@ -98,8 +122,7 @@ def parse_write_budget(budget: float | str, capacity: float | None = None) -> fl
     if daily:
         if daily["years"]:
             raise ValueError(f"write_budget {budget!r}: a budget is a rate and has no years")
-        # One day's share of a rating is what is written in it.
-        return parse_rating(text, capacity) / (365 * WARRANTY_YEARS)
+        return _writes_per_day(daily, budget, capacity, "write_budget")
     rate = _RATE.fullmatch(text)
     try:
         if rate:
@@ -126,6 +149,11 @@ def write_budget_per_step(
         Length of a step, from its start to the next one's.
     capacity : float, optional
         Of the drives in bytes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`parse_write_budget`; for a time that is not positive.
     """
     return int(parse_write_budget(budget, capacity) * _positive("seconds", seconds) / DAY)
 
@@ -149,7 +177,7 @@ class WearMeter:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         For a rating that cannot be read, or a negative number.
     """
 
@@ -253,6 +281,22 @@ class WearMeter:
             "lifetime_days": None if lifetime is None or lifetime == math.inf else lifetime / DAY,
             "warned": self._warned,
         }
+
+
+def _writes_per_day(daily: re.Match[str], text: str, capacity: float | None, name: str) -> float:
+    """Bytes a day."""
+    if daily["capacity"]:
+        capacity = parse_decimal_bytes(name, daily["capacity"])
+    if capacity is None:
+        raise ValueError(
+            f"{name} {text!r} counts drive writes: say of how large a drive, '1DWPD x 7.68TB'"
+        )
+    return _positive(name, _number(text, daily[1]) * capacity)
+
+
+def _decimal_bytes(text: str, size: re.Match[str]) -> float:
+    base = 1024.0 if size[3] else 1000.0
+    return _number(text, size[1]) * base ** _POWERS[size[2].upper()]
 
 
 def _number(text: str, digits: str) -> float:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,11 @@ class Gpu:
     link : float
         To the host, bytes/s in one direction, as measured rather than nominal.
     source, link_source : str
+
+    Raises
+    ------
+    ValueError
+        For a number that is not positive.
     """
 
     name: str
@@ -39,6 +45,9 @@ class Gpu:
     link: float
     source: str
     link_source: str
+
+    def __post_init__(self) -> None:
+        _check(self, "flops", "memory", "bandwidth", "link")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,11 @@ class Drive:
     endurance : float
         Bytes that may be written by its rating.
     source : str
+
+    Raises
+    ------
+    ValueError
+        For a number that is not positive.
     """
 
     name: str
@@ -61,6 +75,16 @@ class Drive:
     capacity: float
     endurance: float
     source: str
+
+    def __post_init__(self) -> None:
+        _check(self, "read", "write", "capacity", "endurance")
+
+
+def _check(device: Gpu | Drive, *names: str) -> None:
+    for name in names:
+        value = getattr(device, name)
+        if not 0 < value < math.inf:
+            raise ValueError(f"{device.name}: {name} must be positive, is {value:g}")
 
 
 def find_gpu(
@@ -82,7 +106,7 @@ def find_gpu(
     Raises
     ------
     ValueError
-        For a name that is not in the catalogue.
+        For a name that is not in the catalogue, or a number that is not positive.
     """
     found = entry("gpus", name)
     gpu = Gpu(
@@ -125,7 +149,8 @@ def find_drive(
     Raises
     ------
     ValueError
-        For a name that is not in the catalogue, or a number that is missing.
+        For a name that is not in the catalogue, a number that is missing, or one that is not
+        positive.
     """
     mine = {"read": read, "write": write, "capacity": capacity, "rating": rating}
     if name == "custom":

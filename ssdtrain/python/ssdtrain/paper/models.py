@@ -76,6 +76,8 @@ class ModelShape:
             )
         if self.mlp not in ("swiglu", "gelu"):
             raise ValueError(f"{self.name}: mlp must be 'swiglu' or 'gelu', is {self.mlp!r}")
+        if self.experts < 0:
+            raise ValueError(f"{self.name}: experts must be 0 or more, is {self.experts}")
         if not 1 <= self.experts_per_token <= max(1, self.experts):
             raise ValueError(
                 f"{self.name}: {self.experts_per_token} experts a token of {self.experts}"
