@@ -15,9 +15,7 @@ except ImportError:
     try:
         from pytorch_lightning import Callback  # type: ignore[import-not-found]
     except ImportError as error:
-        raise ImportError(
-            f"{__name__} needs Lightning: pip install 'lightning>=2.5'"
-        ) from error
+        raise ImportError(f"{__name__} needs Lightning: pip install 'lightning>=2.5'") from error
 
 __all__ = ["OffloadCallback"]
 
