@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Looks for a CUDA compiler; sets PYTORCH_DIRECT_HAVE_CUDA (0 or 1) and the architectures.
 include(CheckLanguage)
+include("${CMAKE_CURRENT_LIST_DIR}/CudaOfThisMachine.cmake")
 
 set(PYTORCH_DIRECT_HAVE_CUDA 0)
 if(NOT PYTORCH_DIRECT_CUDA STREQUAL "off")
+  if(NOT CMAKE_CUDA_COMPILER)
+    # What an earlier run did not find may be there now.
+    unset(CMAKE_CUDA_COMPILER CACHE)
+    pytorch_direct_find_nvcc()
+  endif()
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(PYTORCH_DIRECT_HAVE_CUDA 1)
   elseif(PYTORCH_DIRECT_CUDA STREQUAL "on")
     message(FATAL_ERROR "pytorch-direct: PYTORCH_DIRECT_CUDA=on, but no CUDA compiler was found.\n"
-                        "Put nvcc on PATH or set CUDACXX.")
+                        "Put nvcc on PATH, or set CUDACXX to its path.")
   else()
     message(WARNING "pytorch-direct: NO CUDA KERNELS, no CUDA compiler was found. Everything will "
-                    "run on the CPU. Put nvcc on PATH or set CUDACXX and build again.")
+                    "run on the CPU. Put nvcc on PATH, or set CUDACXX to its path, and build again.")
   endif()
 endif()
 
@@ -33,6 +39,8 @@ if(PYTORCH_DIRECT_HAVE_CUDA)
     endforeach()
     # PTX of the oldest runs on whatever lies between and after the listed ones.
     list(APPEND CMAKE_CUDA_ARCHITECTURES "80-virtual" "${newest}-virtual")
+  elseif(PYTORCH_DIRECT_ARCHS STREQUAL "auto")
+    pytorch_direct_gpu_architectures(CMAKE_CUDA_ARCHITECTURES)
   else()
     set(CMAKE_CUDA_ARCHITECTURES "${PYTORCH_DIRECT_ARCHS}")
   endif()

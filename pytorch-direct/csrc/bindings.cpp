@@ -6,6 +6,7 @@ PYBIND11_MODULE(_native, module)
   module.doc() =
     "Kernels of pytorch_direct over addresses; private, without any check of arguments.";
   pytorch_direct::bind_cpu(module);
+  module.attr("cuda_architectures") = PYTORCH_DIRECT_ARCHITECTURES;
 #if PYTORCH_DIRECT_HAVE_CUDA
   module.attr("has_cuda") = true;
   pytorch_direct::bind_cuda(module);

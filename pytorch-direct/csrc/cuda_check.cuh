@@ -16,9 +16,14 @@ inline void check_cuda(cudaError_t status, char const* what)
   if (status == cudaSuccess) { return; }
   // A later call must not be blamed for this one.
   (void)cudaGetLastError();
-  throw CudaFailure{std::string{what} + " failed: " + cudaGetErrorString(status) + " (" +
-                      cudaGetErrorName(status) + ")",
-                    static_cast<int>(status)};
+  std::string message = std::string{what} + " failed: " + cudaGetErrorString(status) + " (" +
+                        cudaGetErrorName(status) + ")";
+  if (status == cudaErrorNoKernelImageForDevice) {
+    message +=
+      "; pytorch_direct.cuda_architectures names what this build has kernels for: build it again "
+      "with PYTORCH_DIRECT_ARCHS set to this GPU's architecture";
+  }
+  throw CudaFailure{message, static_cast<int>(status)};
 }
 
 class DeviceGuard {

@@ -19,6 +19,7 @@ if torch.version.hip is not None:
         "ROCm, whose devices are called cuda but cannot run its kernels"
     )
 
+from pytorch_direct import _native
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
@@ -33,6 +34,7 @@ __all__ = [
     "UnifiedTensor",
     "__version__",
     "check",
+    "cuda_architectures",
     "gather",
     "gather_model",
     "rmat",
@@ -43,3 +45,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+cuda_architectures: tuple[str, ...] = tuple(_native.cuda_architectures.split())
+"""GPU architectures that this build has kernels for, as CMake writes them: ``("90",)`` are kernels
+for compute capability 9.0, and by just-in-time compilation for newer ones. Empty: a build without
+nvcc, which gathers on the CPU only."""

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from typing import Any
 
 has_cuda: bool
+cuda_architectures: str
 block_threads: int
 
 class Cast:

@@ -46,8 +46,9 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     """
     if not _native.has_cuda:
         raise UnsupportedError(
-            "this build of pytorch_direct has no CUDA kernels: install a wheel that has them, or "
-            "build it where nvcc is on PATH; or move the ids with ids.cpu()"
+            "this build of pytorch_direct has no CUDA kernels (pytorch_direct.cuda_architectures "
+            "is empty), since no nvcc was found when it was built: put nvcc on PATH or set CUDACXX "
+            "to its path and install it again; or move the ids with ids.cpu()"
         )
     if src.dtype == out.dtype:
         _launch(src, ids, out, options, None)
