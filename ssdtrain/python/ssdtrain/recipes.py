@@ -223,18 +223,19 @@ class Recipe:
 
         A kernel that writes to a tensor behind PyTorch's back (launched on a raw pointer, without
         a bump of the version counter) cannot be seen by the recorder. It shows here, and does the
-        same in each step: run no recipe whose comparison was not made once and was not exact.
+        same in each step: run no recipe that was not compared, at its place in the step, and exact.
         """
-        output = self.run(inputs)
-        is_exact = None
-        if original is not None:
-            whole = ByteRange(0, self.nbytes)
-            same_size = original.nbytes() == self.nbytes
-            is_exact = same_size and torch.equal(
-                bytes_of(original, whole), bytes_of(output.untyped_storage(), whole)
-            )
-        del output
+        self.run(inputs)  # Loads kernels.
+        is_exact = None if original is None else self.gives(inputs, original)
         return Measurement(min(self._timed(inputs) for _ in range(repeat)), is_exact)
+
+    def gives(self, inputs: Sequence[torch.Tensor], original: torch.UntypedStorage) -> bool:
+        """Whether a run gives the bytes of the original storage. Waits for the device."""
+        if original.nbytes() != self.nbytes:
+            return False
+        whole = ByteRange(0, self.nbytes)
+        output = self.run(inputs).untyped_storage()
+        return torch.equal(bytes_of(original, whole), bytes_of(output, whole))
 
     def _timed(self, inputs: Sequence[torch.Tensor]) -> float:
         if self.layout.device.type != "cuda":

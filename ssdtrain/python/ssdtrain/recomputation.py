@@ -10,19 +10,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 
-from .group import Group, State
+from .group import KEPT, LOADED, Group, State
 from .recipes import Measurement, Operand, Recipe
 from .recorder import Recorder
 from .saved import Claim
 from .storage import WeakStorage
 
 if TYPE_CHECKING:
+    from .run import Run
     from .table import GroupTable
 
 __all__ = ["Ingredients", "Recomputation"]
+
+# Measurements remembered.
+_MOST_KNOWN = 1 << 14
 
 
 class Ingredients:
@@ -60,7 +65,9 @@ class Recomputation:
     def __init__(self, table: GroupTable, before_write: Callable[[list[Group]], None]) -> None:
         self._table = table
         self._before_write = before_write
-        self._measured: dict[Any, Measurement] = {}
+        self._measured: dict[Any, float] = {}
+        self._is_exact: dict[Any, bool] = {}
+        self._paths: WeakKeyDictionary[Run, list[int]] = WeakKeyDictionary()
         self._readers: dict[int, set[Group]] = {}
         self._local = threading.local()
         self.is_on = False
@@ -119,9 +126,18 @@ class Recomputation:
             reads.append(storage)
         return Ingredients(recipe, reads)
 
-    def measured(self, ingredients: Ingredients) -> Measurement | None:
-        """What a run of the recipe took, and gave; None if there was none yet."""
-        return self._measured.get(_key_of(ingredients.recipe))
+    def measured(self, group: Group, ingredients: Ingredients) -> Measurement | None:
+        """What a run of the recipe took, and gave; None if there was none yet.
+
+        Equal recipes take equal times. But of two that are equal one may be exact and the other
+        not, where a kernel behind PyTorch's back writes to what it made: each place in a step is
+        looked at by itself.
+        """
+        key = _key_of(ingredients.recipe)
+        seconds, is_exact = self._measured.get(key), self._is_exact.get((key, self._place(group)))
+        if seconds is None or is_exact is None:
+            return None
+        return Measurement(seconds, is_exact)
 
     def measure(self, group: Group, ingredients: Ingredients) -> Measurement | None:
         """Measure that; None if the inputs are not at hand."""
@@ -129,8 +145,24 @@ class Recomputation:
         if inputs is None or group.held is None:
             return None
         recipe = ingredients.recipe
-        found = self._measured[_key_of(recipe)] = recipe.measure(inputs, group.held)
-        return found
+        key = _key_of(recipe)
+        seconds = self._measured.get(key)
+        if seconds is None:
+            seconds = recipe.measure(inputs).seconds
+        is_exact = recipe.gives(inputs, group.held)
+        for known in (self._measured, self._is_exact):
+            if len(known) >= _MOST_KNOWN:  # Shapes that are new in each step.
+                known.clear()
+        self._measured[key] = seconds
+        self._is_exact[key, self._place(group)] = is_exact
+        return Measurement(seconds, is_exact)
+
+    def _place(self, group: Group) -> tuple[int, int]:
+        """Equal for groups before which their steps have saved the same bytes."""
+        path = self._paths.setdefault(group.run, [0])
+        for nbytes in group.run.group_bytes[len(path) - 1 :]:
+            path.append(hash((path[-1], nbytes)))
+        return group.index, path[group.index + 1]
 
     @staticmethod
     def _at_hand(ingredients: Ingredients) -> list[torch.Tensor] | None:
@@ -138,7 +170,7 @@ class Recomputation:
         for operand, read in zip(ingredients.recipe.inputs, ingredients.reads, strict=True):
             if isinstance(read, Claim):
                 found = read.group.alive()
-                if found is None or read.group.state is State.LOADED:
+                if found is None or read.group.state is LOADED:
                     return None
                 storage, start = found
             else:
@@ -166,14 +198,14 @@ class Recomputation:
         group.loaded = WeakStorage(storage)
         group.loaded_start = 0
         group.load_stream = stream
-        group.state = State.LOADED
+        group.state = LOADED
         group.load_count += 1
         group.awaited = len(group.claims)
 
     def keep(self, group: Group, output: torch.Tensor) -> list[Claim]:
         """A group has been computed again for good; the parts that it no longer needs."""
         group.held = output.untyped_storage()
-        group.state = State.KEPT
+        group.state = KEPT
         return self.release(group)
 
     def release(self, group: Group) -> list[Claim]:

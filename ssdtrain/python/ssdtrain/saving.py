@@ -167,7 +167,7 @@ class Saving(EngineState):
         ingredients = self.recomputation.find(group, tensor)
         measured = None
         if ingredients is not None:
-            measured = self.recomputation.measured(ingredients)
+            measured = self.recomputation.measured(group, ingredients)
             if measured is None:
                 with self.books.waiting():
                     measured = self.recomputation.measure(group, ingredients)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that change where neither a version nor the recorder shows it, while groups are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from null_streams import NullStreams
+from test_computed_again import Orders, measured
+from torch import nn
+
+import ssdtrain
+from ssdtrain.plan import Where
+
+Check = Callable[..., Any]
+Make = Callable[..., ssdtrain.Offloader]
+# A cast's origin is only then not copied into the recipe.
+LARGE = (640, 320)
+
+
+@pytest.fixture(params=["cpu", "strict"])
+def make(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    if request.param != "cpu":
+        streams = NullStreams(0.0002, 1)
+        monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
+    made = []
+
+    def offloader(**options: Any) -> ssdtrain.Offloader:
+        given = {"spill": tmp_path, "host": "4MiB", "ssd": "16MiB", "min_bytes": 1024}
+        off = ssdtrain.Offloader(**(given | options))
+        off.attach(nn.Linear(1, 1))  # Recipes are recorded.
+        made.append(off)
+        return off
+
+    yield offloader
+    for off in made:
+        off.close()
+
+
+def planned(off: ssdtrain.Offloader, step: Callable[[], torch.Tensor], **others: Where) -> bool:
+    """Computes again what has a recipe from here on; whether anything has."""
+    plan = measured(off, Orders(**others), step)
+    return Where.RECOMPUTE in [group.where for group in plan.groups]
+
+
+class Norms(nn.Module):
+    """Three equal norms; a kernel that PyTorch does not see writes to what the last one made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList([nn.Linear(32, 32) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linears[0](x)
+        for number, linear in enumerate(self.linears[1:]):
+            x = nn.functional.layer_norm(x, (32,))
+            if number == 2:
+                x.detach().numpy()[:] *= 2
+            x = linear(x)
+        return x.square().mean()
+
+
+@pytest.mark.parametrize("others", [Where.KEEP, Where.DISK])
+def test_a_recipe_that_is_exact_says_nothing_of_an_equal_one(
+    make: Make, same_step: Check, others: Where
+) -> None:
+    torch.manual_seed(0)
+    model, x, off = Norms(), torch.randn(64, 32), make()
+    assert planned(off, lambda: model(x), others=others)
+    model.zero_grad()
+    for _ in range(2):
+        report = same_step(model, lambda: model(x), off)
+        assert report["bytes"]["recompute"] == 2 * 64 * 32 * 4
+        assert "no recipe" not in report["kept_by_reason"]
