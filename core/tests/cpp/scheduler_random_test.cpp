@@ -5,7 +5,9 @@
 #include "device_support.hpp"
 #include "scheduler_support.hpp"
 
+#include <array>
 #include <memory>
+#include <random>
 #include <utility>
 
 namespace datapath::testing {
@@ -25,16 +27,26 @@ struct Resource {
 class SchedulerRandomTest : public SchedulerTest, public ::testing::WithParamInterface<unsigned> {
  protected:
   static constexpr std::uint64_t nbytes = 3 * chunk - 1000;
+  static constexpr std::size_t files    = 3;
 
   SchedulerRandomTest()
   {
     for (auto& stream : streams) { stream = device->create_stream(0); }
-    auto const engine = make_engine("any:slow@ms=1,p=0.3");
-    for (std::size_t index = 0; index < 7; ++index) {
+  }
+  ~SchedulerRandomTest() override
+  {
+    for (auto const event : events) { device->release_event(event); }
+    for (auto const stream : streams) { device->destroy_stream(stream); }
+  }
+
+  void make_resources(std::string const& faults)
+  {
+    auto const engine = make_engine(faults);
+    for (std::size_t index = 0; index < files + 4; ++index) {
       Resource resource;
       resource.model = random_bytes(nbytes, index);
       resource.last  = streams.front();
-      if (index < 3) {
+      if (index < files) {
         auto const path = scratch.file(std::to_string(index));
         write_whole(path, resource.model);
         resource.file = engine->open(path, "r+");
@@ -45,10 +57,19 @@ class SchedulerRandomTest : public SchedulerTest, public ::testing::WithParamInt
       resources.push_back(std::move(resource));
     }
   }
-  ~SchedulerRandomTest() override
+
+  void carry_out(int rounds)
   {
-    for (auto const event : events) { device->release_event(event); }
-    for (auto const stream : streams) { device->destroy_stream(stream); }
+    for (int round = 0; round < rounds; ++round) {
+      auto const stream = streams[below(streams.size())];
+      auto const first  = below(resources.size());
+      auto const second = (first + 1 + below(resources.size() - 1)) % resources.size();
+      if (first >= files && below(4) == 0) {
+        fill(resources[first], stream);
+      } else {
+        move(resources[first], resources[second], stream);
+      }
+    }
   }
 
   [[nodiscard]] std::uint64_t below(std::uint64_t limit) { return random() % limit; }
@@ -84,7 +105,8 @@ class SchedulerRandomTest : public SchedulerTest, public ::testing::WithParamInt
       request.after_streams = {stream};
     }
     auto const ticket = scheduler->transfer(std::move(request));
-    wait_stream_deferred(*ticket, *device, stream);
+    // Refused where the transfer has failed already.
+    (void)status_of([&] { wait_stream_deferred(*ticket, *device, stream); });
     to.model = from.model;
     for (auto* const used : {&to, &from}) {
       used->last   = stream;
@@ -103,17 +125,8 @@ class SchedulerRandomTest : public SchedulerTest, public ::testing::WithParamInt
 
 TEST_P(SchedulerRandomTest, WhatFollowsByStreamsAndTicketsEqualsAModel)
 {
-  constexpr std::size_t files = 3;
-  for (int round = 0; round < 120; ++round) {
-    auto const stream = streams[below(streams.size())];
-    auto const first  = below(resources.size());
-    auto const second = (first + 1 + below(resources.size() - 1)) % resources.size();
-    if (first >= files && below(4) == 0) {
-      fill(resources[first], stream);
-    } else {
-      move(resources[first], resources[second], stream);
-    }
-  }
+  make_resources("any:slow@ms=1,p=0.3");
+  carry_out(120);
   for (auto const& ticket : tickets) { ASSERT_EQ(result(ticket), nbytes); }
   for (auto const stream : streams) { device->synchronize(stream); }
   for (std::size_t index = 0; index < resources.size(); ++index) {
@@ -122,6 +135,18 @@ TEST_P(SchedulerRandomTest, WhatFollowsByStreamsAndTicketsEqualsAModel)
       resource.file ? read_whole(scratch.file(std::to_string(index))) : resource.memory->bytes();
     EXPECT_TRUE(bytes == resource.model) << "of " << index;
   }
+}
+
+TEST_P(SchedulerRandomTest, WithErrorsEverythingEndsAllTheSame)
+{
+  make_resources("any:eio@p=0.05");
+  carry_out(120);
+  auto failed = 0;
+  for (auto const& ticket : tickets) { failed += status(ticket) == DP_OK ? 0 : 1; }
+  EXPECT_GT(failed, 0);
+  for (auto const stream : streams) { device->synchronize(stream); }
+  auto const described = scheduler->describe();
+  EXPECT_NE(described.find("\"in_use\":0,\"ahead\":0"), std::string::npos) << described;
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SchedulerRandomTest, ::testing::Range(0U, 8U));
