@@ -198,7 +198,7 @@ def at_equal_memory(work: Workload, least: float) -> Row:
                 offloader(
                     "planned",
                     work.model,
-                    settle=6,
+                    settle=4,
                     steps=3,
                     host="80GiB",
                     max_memory=budget + base,

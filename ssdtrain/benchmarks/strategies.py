@@ -21,12 +21,17 @@ __all__ = ["Measured", "Strategy", "checkpointed", "measure", "offloader", "peer
 
 Forward = Callable[[bool], torch.Tensor]
 
+# Steps to wait for a planner that plans again and again.
+MOST_SETTLING = 30
+SETTLED = 3
+
 
 @dataclass
 class Strategy:
     """A name, a context for the forward pass, and whether blocks are checkpointed.
 
-    ``settle`` steps run before the timed ones: offloaders profile and plan in them.
+    ``settle`` steps run before the timed ones; then as many more as it takes until ``is_settled``
+    has been true for three in a row: planning, too, stops the step in which it happens.
     """
 
     name: str
@@ -34,6 +39,7 @@ class Strategy:
     recompute: bool = False
     settle: int = 2
     steps: int = 5
+    is_settled: Callable[[], bool] | None = None
     close: Callable[[], None] = lambda: None
     report: Callable[[], dict[str, Any]] = dict
 
@@ -75,18 +81,24 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     try:
         for _ in range(strategy.settle):
             step()
+        settled = 0 if strategy.is_settled else SETTLED
+        while strategy.is_settled and settled < SETTLED:
+            step()
+            settled = settled + 1 if strategy.is_settled() else 0
         torch.cuda.synchronize()
         resident = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
+        peak = 0
         # Steps follow each other as in training: the host does not wait for one to end.
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(strategy.steps + 1)]
         marks[0].record()
         for mark in marks[1:]:
             loss = step()
             mark.record()
+            # Each step: one that the offloader profiles starts the counter again.
+            peak = max(peak, torch.cuda.max_memory_allocated() - resident)
         torch.cuda.synchronize()
         times = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-        peak = torch.cuda.max_memory_allocated() - resident
         report = strategy.report()
     finally:
         strategy.close()
@@ -94,17 +106,32 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
 
 
 def offloader(
-    name: str, model: nn.Module, *, settle: int = 8, steps: int = 5, **arguments: Any
+    name: str, model: nn.Module, *, settle: int = 4, steps: int = 5, **arguments: Any
 ) -> Strategy:
     """One of ssdtrain's; arguments are ``ssdtrain.Offloader``'s."""
     off = ssdtrain.Offloader(**arguments)
     handle = off.attach(model)
 
+    plans: list[Any] = []
+
+    def is_settled() -> bool:
+        plans.append(off.plan)
+        same = len(plans) > 1 and plans[-1] is not None and plans[-1] is plans[-2]
+        return same or len(plans) > MOST_SETTLING
+
     def close() -> None:
         handle.remove()
         off.close()
 
-    return Strategy(name, lambda: off, settle=settle, steps=steps, close=close, report=off.report)
+    return Strategy(
+        name,
+        lambda: off,
+        settle=settle,
+        steps=steps,
+        is_settled=is_settled if arguments.get("plan", "auto") == "auto" else None,
+        close=close,
+        report=off.report,
+    )
 
 
 def peers() -> Iterator[Strategy]:
