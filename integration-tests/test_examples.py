@@ -13,11 +13,12 @@ import language_model
 import pytest
 import relational_gnn
 import torch
-from activation_memory import LiveBytes, peak_bytes
 from neighbor_sampling import Block, Sampler
 from small_graph import small_graph
 from stdlib_corpus import Corpus
 from torch.profiler import ProfilerActivity, profile
+
+from ssdtrain.live_bytes import LiveBytes, peak_over_resident
 
 TINY_LM = language_model.Settings(
     layers=2, width=32, heads=2, length=32, batch_size=2, steps=4, min_bytes=1024
@@ -121,7 +122,7 @@ def test_live_bytes_agree_with_the_allocators_events() -> None:
         model.zero_grad()
 
     step()
-    found = peak_bytes(step, torch.device("cpu"))
+    found = peak_over_resident(step, torch.device("cpu"))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
     assert profiler.profiler is not None

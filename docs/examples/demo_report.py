@@ -13,13 +13,18 @@ from typing import Any
 import demo_pictures
 import lane_rates
 import torch
-from activation_memory import METHOD
 from rich.console import Console
 from rich.table import Table
 
 __all__ = ["collect", "rows", "write"]
 
 MIB = 2**20
+MEMORY_METHOD = {
+    "cpu": "live bytes of the storages that operators returned (ssdtrain.live_bytes), highest sum "
+    "during one training step",
+    "cuda": "torch.cuda.max_memory_allocated during one training step less what was allocated "
+    "before it",
+}
 
 
 def collect(
@@ -56,7 +61,7 @@ def collect(
         },
         "language_model": {
             "settings": dataclasses.asdict(lm_settings),
-            "memory_method": METHOD[device.type],
+            "memory_method": MEMORY_METHOD[device.type],
             **{mode: dataclasses.asdict(history) for mode, history in lm.items()},
         },
         "checks": checks,

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from activation_memory import peak_bytes
 from stdlib_corpus import VOCABULARY, Corpus
 from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ssdtrain.live_bytes import peak_over_resident
 
 # cuBLAS repeats its sums bit by bit only with a fixed workspace, and reads this when it starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -57,7 +58,7 @@ class History:
     seconds : float
         Time in training steps.
     peak_bytes : int
-        Peak of tensor memory during one step (see activation_memory.py).
+        Peak of tensor memory during one step (see ssdtrain.live_bytes).
     offload : dict
         ``ssdtrain.Offloader.report()`` after the last training step; empty in the plain run.
     """
@@ -215,7 +216,7 @@ def train(
                 loss = _loss(model, inputs, targets)
             loss.backward()  # type: ignore[no-untyped-call]
 
-        history.peak_bytes = peak_bytes(measured_step, device)
+        history.peak_bytes = peak_over_resident(measured_step, device)
         optimizer.zero_grad()
     text = corpus.held_out[: settings.length * 32 + 1].long()
     count = (len(text) - 1) // settings.length

@@ -40,12 +40,13 @@ from torch.nn import functional
 
 import ssdtrain
 from datapath_core.settings import parse_bytes
-from ssdtrain.report import size, table
+from ssdtrain.live_bytes import LiveBytes
+from ssdtrain.report import table
+from ssdtrain.sizes import size
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "integration-tests" / "data")]
 
-from activation_memory import LiveBytes  # noqa: E402
 from language_model import LanguageModel, Settings  # noqa: E402
 from stdlib_corpus import Corpus  # noqa: E402
 

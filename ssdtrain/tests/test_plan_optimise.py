@@ -16,6 +16,7 @@ from ssdtrain.optimise import optimise
 from ssdtrain.plan import GroupPlan, Limits, Plan, Where
 from ssdtrain.schedule import Margins, Scheduler
 from ssdtrain.simulate import keep_everything, kept_memory, simulate
+from ssdtrain.sizes import size
 from ssdtrain.timeline import Rates, Timeline
 
 GIB = 1 << 30
@@ -159,8 +160,8 @@ def test_memory_out_of_reach_is_said_with_the_lowest_found() -> None:
     assert p is not None
     assert 2 * GIB < p.peak_bytes < 0.25 * p.keep_peak_bytes
     assert len(plan.notes) == 1
-    assert "max_memory=2048 MiB is out of reach" in plan.notes[0]
-    assert f"the lowest peak found is {p.peak_bytes / 2**20:.0f} MiB" in plan.notes[0]
+    assert "max_memory=2.00 GiB is out of reach" in plan.notes[0]
+    assert f"the lowest peak found is {size(p.peak_bytes)}" in plan.notes[0]
     assert max(tick.others_peak for tick in timeline.ticks) > 2 * GIB
     assert "allocated by others than saved tensors" in plan.notes[0]
     plan = optimise(timeline, LINK, Limits(max_memory=8 * GIB, host_bytes=GIB))

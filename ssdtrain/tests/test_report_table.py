@@ -14,7 +14,8 @@ from rich.console import Console
 
 import ssdtrain
 from ssdtrain.plan import Limits
-from ssdtrain.report import print_report, size, table
+from ssdtrain.report import print_report, table
+from ssdtrain.sizes import size
 from ssdtrain.steering import Steering, StepResult
 from ssdtrain.timeline import Rates
 from ssdtrain.wear import WearMeter

@@ -19,6 +19,7 @@ from .plan import GroupPlan, Limits, Plan, Where
 from .schedule import Margins, Schedule, Scheduler
 from .selecting import RecomputeMode, Selector
 from .simulate import keep_everything, simulate
+from .sizes import size
 from .timeline import Rates, Timeline
 
 __all__ = ["kept_plan", "optimise"]
@@ -33,7 +34,6 @@ _TICKS_OF_IMPROVEMENT = 250_000
 # Searches with less time or pinned memory, when the simulation found the first result to take more.
 _CORRECTIONS = 5
 _MODES: tuple[RecomputeMode, ...] = ("none", "late", "all")
-_MIB = 1 << 20
 
 # What to compute again, and whether the drive's lane is filled first.
 _Way = tuple[RecomputeMode, bool]
@@ -151,12 +151,11 @@ class _Search:
     def _out_of_reach(self, wanted: int, reached: int) -> str:
         others = max(self.scheduler.others)
         text = (
-            f"max_memory={wanted / _MIB:.0f} MiB is out of reach: the lowest peak found is"
-            f" {reached / _MIB:.0f} MiB"
+            f"max_memory={size(wanted)} is out of reach: the lowest peak found is {size(reached)}"
         )
         if others > wanted:
             return (
-                f"{text}; {others / _MIB:.0f} MiB are allocated by others than saved tensors:"
+                f"{text}; {size(others)} are allocated by others than saved tensors:"
                 " a smaller batch, or a sharded model, would be needed"
             )
         return f"{text}; more host or disk budget, recomputation or a smaller batch would be needed"

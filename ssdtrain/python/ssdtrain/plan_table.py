@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .plan import GroupPlan, Plan, Where
+from .sizes import size
 from .timeline import Timeline
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["plan_lines", "plan_table", "plan_text"]
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def plan_table(plan: Plan, timeline: Timeline | None = None) -> Table:
 def plan_lines(plan: Plan) -> list[str]:
     """Return bytes by place, the prediction and the notes of a plan, a line each."""
     totals = [
-        f"{place.value} {_bytes(total)}"
+        f"{place.value} {size(total)}"
         for place in Where
         if (total := sum(g.nbytes for g in plan.groups if g.where is place))
     ]
@@ -103,10 +102,10 @@ def plan_lines(plan: Plan) -> list[str]:
         more = p.seconds / p.keep_seconds - 1 if p.keep_seconds else 0.0
         less = p.peak_bytes / p.keep_peak_bytes - 1 if p.keep_peak_bytes else 0.0
         lines.append(
-            f"predicted: peak {_bytes(p.peak_bytes)} ({less:+.1%} of {_bytes(p.keep_peak_bytes)}),"
+            f"predicted: peak {size(p.peak_bytes)} ({less:+.1%} of {size(p.keep_peak_bytes)}),"
             f" step {p.seconds * 1e3:.1f} ms ({more:+.1%}: waits {p.wait_seconds * 1e3:.1f} ms,"
             f" recomputation {p.recompute_seconds * 1e3:.1f} ms),"
-            f" pinned {_bytes(p.host_bytes)}, written {_bytes(p.disk_bytes)}"
+            f" pinned {size(p.host_bytes)}, written {size(p.disk_bytes)}"
         )
     return lines + [f"note: {note}" for note in plan.notes]
 
@@ -120,7 +119,7 @@ def _rows(plan: Plan, timeline: Timeline | None) -> Iterable[tuple[str, ...]]:
         yield (
             numbers,
             run.label,
-            _bytes(run.nbytes),
+            size(run.nbytes),
             run.where.value,
             _span(run.drops, unit),
             _span(run.reads, unit),
@@ -183,11 +182,3 @@ def _span(values: tuple[int, ...], unit: str) -> str:
         return ""
     low, high = min(values), max(values)
     return f"{low}{unit}" if low == high else f"{low}-{high}{unit}"
-
-
-def _bytes(nbytes: float) -> str:
-    power = 0
-    while abs(nbytes) >= 1024 and power < len(_UNITS) - 1:
-        nbytes /= 1024
-        power += 1
-    return f"{nbytes:.0f} B" if power == 0 else f"{nbytes:.2f} {_UNITS[power]}"

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from .accounting import ALIVE_ANYWAY
+from .sizes import size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["print_report", "size", "table"]
+__all__ = ["print_report", "table"]
 
 _WIDTH = 80
 _PLACES = {
@@ -83,19 +84,6 @@ def table(report: Mapping[str, Any]) -> Group:
         if part is not None:
             parts += [Text(""), part]
     return Group(*parts)
-
-
-def size(nbytes: float) -> str:
-    """Bytes as people read them: ``"1.50 GiB"``."""
-    sign, nbytes = ("-", -nbytes) if nbytes < 0 else ("", nbytes)
-    if nbytes < 1024:
-        return f"{sign}{nbytes:.0f} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        nbytes /= 1024
-        # Below what would be printed as 1024.
-        if nbytes < 1023.95 or unit == "TiB":
-            break
-    return f"{sign}{nbytes:.{2 if nbytes < 100 else 1}f} {unit}"
 
 
 def _seconds(seconds: float) -> str:
