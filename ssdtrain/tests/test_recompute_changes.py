@@ -76,3 +76,44 @@ def test_a_recipe_that_is_exact_says_nothing_of_an_equal_one(
         report = same_step(model, lambda: model(x), off)
         assert report["bytes"]["recompute"] == 2 * 64 * 32 * 4
         assert "no recipe" not in report["kept_by_reason"]
+
+
+class Cast(nn.Module):
+    """Saves a cast of its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(LARGE))
+        self.register_buffer("table", torch.randn(LARGE).bfloat16())
+
+    def forward(self) -> torch.Tensor:
+        return (self.weight * self.table.float()).sum()
+
+
+def test_a_buffer_that_is_filled_anew_before_backward(make: Make) -> None:
+    off, model = make(), Cast()
+    planned(off, model)
+    expected = model.table.float()
+    model.zero_grad()
+    with off:
+        loss = model()
+    model.table.add_(1)
+    loss.backward()
+    assert torch.equal(model.weight.grad, expected)
+
+
+def test_the_origin_of_a_cast_that_changes_before_backward(make: Make) -> None:
+    off, w, v = make(), torch.randn(LARGE, requires_grad=True), torch.randn(LARGE)
+    v.requires_grad_()
+    made = []
+
+    def step() -> torch.Tensor:
+        made[:] = [(v * 2).bfloat16()]
+        return (w * made[0].float()).sum()
+
+    assert planned(off, step)
+    with off:
+        loss = step()
+    made[0].detach().add_(1)
+    with pytest.raises(RuntimeError, match=r"an input of cast.* was changed in place after"):
+        loss.backward()

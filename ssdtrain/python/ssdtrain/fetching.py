@@ -114,6 +114,7 @@ class Fetching(EngineState):
             if isinstance(read, Claim):
                 storage, start = self._fetch(read, describe, is_tick=False)
             else:
+                operand.check(read, describe())
                 storage, start = read, 0
             inputs.append(operand.layout.on(storage, start))
         token = self.books.tracer.begin(recipe.name)

@@ -63,6 +63,16 @@ class Operand:
         """Bytes of the range."""
         return self.span.nbytes
 
+    def check(self, storage: torch.UntypedStorage, what: str) -> None:
+        """Raise ``RuntimeError`` if a storage that is not saved no longer has the bytes meant."""
+        changed = self.watch is not None and self.watch.current() != self.version
+        if changed or not self.source.is_same_memory(storage):
+            raise RuntimeError(
+                f"ssdtrain: {what}, [{self.layout.dtype}, {tuple(self.layout.size)}], was changed in place after"
+                " the forward pass, and a saved tensor is computed again from it; change it within 'with off:', or"
+                " after the backward pass"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

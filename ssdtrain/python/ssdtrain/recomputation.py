@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from .group import KEPT, LOADED, Group, State
+from .group import Group, State
 from .recipes import Measurement, Operand, Recipe
 from .recorder import Recorder
 from .saved import Claim
@@ -121,7 +121,8 @@ class Recomputation:
                 reads.append(Claim(source))
                 continue
             storage = operand.source.get()
-            if storage is None or 2 * storage.nbytes() > recipe.nbytes:
+            is_watched = operand.is_saved or operand.watch is not None
+            if storage is None or not is_watched or 2 * storage.nbytes() > recipe.nbytes:
                 return None
             reads.append(storage)
         return Ingredients(recipe, reads)
@@ -170,7 +171,7 @@ class Recomputation:
         for operand, read in zip(ingredients.recipe.inputs, ingredients.reads, strict=True):
             if isinstance(read, Claim):
                 found = read.group.alive()
-                if found is None or read.group.state is LOADED:
+                if found is None or read.group.state is State.LOADED:
                     return None
                 storage, start = found
             else:
@@ -198,14 +199,14 @@ class Recomputation:
         group.loaded = WeakStorage(storage)
         group.loaded_start = 0
         group.load_stream = stream
-        group.state = LOADED
+        group.state = State.LOADED
         group.load_count += 1
         group.awaited = len(group.claims)
 
     def keep(self, group: Group, output: torch.Tensor) -> list[Claim]:
         """A group has been computed again for good; the parts that it no longer needs."""
         group.held = output.untyped_storage()
-        group.state = KEPT
+        group.state = State.KEPT
         return self.release(group)
 
     def release(self, group: Group) -> list[Claim]:

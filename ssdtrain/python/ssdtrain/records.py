@@ -14,6 +14,7 @@ from .operators import Rule
 from .recipes import Operand, Recipe, Slot, Step, View
 from .replay import RandomState
 from .storage import ByteRange, Layout, VersionWatch, WeakStorage, alignment_of, bytes_of
+from .subclasses import is_parameter
 
 _T = TypeVar("_T")
 
@@ -66,7 +67,8 @@ class Read:
         if storage.weak.nbytes <= small_bytes or type(tensor) is torch.nn.Parameter:
             # Held until a recipe is asked for, and copied then.
             self.alias = tensor if tensor.is_leaf else _detached(tensor)
-        elif widens:
+        elif widens and tensor.grad_fn is not None and not is_parameter(tensor):
+            # What the graph made; buffers and inputs may be filled anew before backward.
             with shared_counters():
                 self.watch = VersionWatch(tensor)
 
