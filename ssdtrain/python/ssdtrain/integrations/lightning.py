@@ -10,17 +10,17 @@ from ssdtrain.offloader import Offloader
 from .wrap_forward import WrapHandle, wrap_forward
 
 try:
-    from lightning.pytorch import Callback  # type: ignore[import-not-found]
+    from lightning.pytorch import Callback
 except ImportError:
     try:
-        from pytorch_lightning import Callback  # type: ignore[import-not-found]
+        from pytorch_lightning import Callback
     except ImportError as error:
         raise ImportError(f"{__name__} needs Lightning: pip install 'lightning>=2.5'") from error
 
 __all__ = ["OffloadCallback"]
 
 
-class OffloadCallback(Callback):  # type: ignore[misc]
+class OffloadCallback(Callback):
     """Offloads what ``training_step`` saves for backward.
 
     The one line::

@@ -19,7 +19,7 @@ except ImportError as error:
 __all__ = ["OffloadCallback"]
 
 
-class OffloadCallback(TrainerCallback):  # type: ignore[misc]
+class OffloadCallback(TrainerCallback):
     """Offloads what a ``Trainer``'s model saves for backward.
 
     The one line::
