@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_names_of_gpu_benchmarks_may_stand_behind_the_options(
         return Done()
 
     monkeypatch.setattr(gpu_run, "gpus", lambda environment: 1)
-    monkeypatch.setattr(gpu_run.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(sys, "argv", ["gpu_run.py", "bench", "--out", str(tmp_path), "core", "hec"])
     assert gpu_run.main() == 0
     assert ran[0][-2:] == ["core", "hec"]
