@@ -12,17 +12,18 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from hector.capture import Recipe, captured, watched
 from hector.compiler import Built, Candidates, rounded
 from hector.cost import CPU, GPU
 from hector.emit import Emitter
 from hector.emit.choice import EMITTERS, choose
-from hector.execute import execute
+from hector.execute import check, execute
 from hector.explain import Explanation
 from hector.forms import NAMED_FORMS, Forms
 from hector.frontend.graph import TracedGraph
-from hector.frontend.trace import Input, Trace, trace
+from hector.frontend.trace import Trace, trace
 from hector.graph import Graph
-from hector.ir.types import Space
+from hector.library import register_program
 from hector.passes import node_routes
 
 __all__ = ["Compiled", "compile"]
@@ -66,10 +67,24 @@ class Compiled:
                 raise TypeError(
                     f"compile: {self.name} takes {parameter}; name every argument instead"
                 )
+        parameters = self._signature.parameters.values()
+        self._names = tuple(parameter.name for parameter in parameters)
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self._traces: list[Trace] = []
         self._candidates: dict[object, Candidates] = {}
         self._built: dict[object, Built] = {}
         self._emitters: dict[torch.device, Emitter] = {}
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Become a plain function of the class, as methods of modules are expected to be."""
+        compiled = self
+
+        @functools.wraps(self.function)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return compiled(*args, **kwargs)
+
+        vars(method).update(function=self.function, explain=self.explain, compiled=self)
+        setattr(owner, name, method)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -85,12 +100,47 @@ class Compiled:
         UnsupportedError
             If the function uses what cannot be compiled.
         """
+        if torch.compiler.is_dynamo_compiling():
+            return captured(self, self._by_name(args, kwargs))
         if any(isinstance(value, TracedGraph) for value in (*args, *kwargs.values())):
             return self.function(*args, **kwargs)  # called by a function that is being traced
         call = self._match(args, kwargs)
         built = self._specialise(call)
         outputs = execute(built, call.graph.plan(), call.trace, call.tensors)
         return outputs if call.trace.sequence else outputs[0]
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, in code that Dynamo can follow."""
+        if len(args) > len(self._names):
+            raise TypeError(f"{self.name} takes {len(self._names)} arguments, not {len(args)}")
+        return {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+
+    def prepare(self, arguments: Mapping[str, object]) -> Recipe:
+        """What ``torch.compile`` needs of a call; for capture, not for users.
+
+        Parameters
+        ----------
+        arguments : mapping of str to object
+            Tensors may be on ``meta``.
+
+        Returns
+        -------
+        Recipe
+        """
+        call = self._match((), arguments, devices=False)
+        built = self._specialise(call)
+        inputs = tuple(
+            (item.path, item.affine, None if item.affine else tensor.dtype)
+            for item, tensor in zip(call.trace.inputs, call.tensors, strict=True)
+        )
+        return Recipe(
+            program=register_program(built, call.trace, call.graph.device),
+            inputs=inputs,
+            guards=tuple(guard for guard in call.trace.guards if watched(*guard)),
+            graph=next(name for name, value in arguments.items() if value is call.graph),
+            active=tuple(built.backward is not None and on for on in built.lowered.active),
+            sequence=call.trace.sequence,
+        )
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What a call with these arguments runs, and why; runs nothing.
@@ -109,7 +159,9 @@ class Compiled:
         call = self._match(args, kwargs)
         return Explanation(self._specialise(call), call.graph.plan().counts)
 
-    def _match(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+    def _match(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, devices: bool = True
+    ) -> _Call:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         graphs = {id(v): v for v in bound.arguments.values() if isinstance(v, Graph)}
@@ -128,8 +180,9 @@ class Compiled:
             found = trace(self.function, graph, bound.args, bound.kwargs, names)
             self._traces.append(found)
         tensors = tuple(item.read(bound.arguments) for item in found.inputs)
+        plan = graph.plan()
         checked = tuple(
-            _check(self.name, item, tensor, graph)
+            check(self.name, item, tensor, plan, device=devices)
             for item, tensor in zip(found.inputs, tensors, strict=True)
         )
         return _Call(found, graph, checked)
@@ -153,24 +206,6 @@ class Compiled:
             machine = GPU if device.type == "cuda" else CPU
             self._built[key] = self._candidates[kind].build(counts, self.forms, machine)
         return self._built[key]
-
-
-def _check(name: str, item: Input, tensor: object, graph: Graph) -> Tensor:
-    assert isinstance(tensor, Tensor)
-    where = f"{name}: {'.'.join(item.path)}"
-    if tensor.device != graph.device and item.affine is None:
-        raise ValueError(f"{where} is on {tensor.device}, the graph on {graph.device}")
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"{where} must be dense, not {tensor.layout}")
-    space = item.type.space
-    if space is not Space.WEIGHT:
-        rows = graph.plan().counts.rows(space)
-        if tensor.shape[0] != rows:
-            raise ValueError(
-                f"{where} has {tensor.shape[0]} rows; a {space.value.replace('_', ' ')} tensor "
-                f"of this graph has exactly {rows}"
-            )
-    return tensor
 
 
 @overload

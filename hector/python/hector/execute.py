@@ -11,12 +11,13 @@ from torch import Tensor
 
 from hector._errors import unsupported
 from hector.compiler import Built
-from hector.frontend.trace import Trace
+from hector.frontend.record import SEED
+from hector.frontend.trace import Input, Trace
 from hector.ir.function import Value, param_name
 from hector.ir.types import Space
 from hector.plan import Plan
 
-__all__ = ["execute"]
+__all__ = ["check", "execute", "forward_program", "gradients_program"]
 
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
@@ -37,7 +38,47 @@ def _to_user(tensor: Tensor, space: Space, plan: Plan) -> Tensor:
     return tensor.index_select(0, plan.edge_position) if space is Space.EDGE else tensor
 
 
-def _forward(
+def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = True) -> Tensor:
+    """A tensor of a call, which must fit its graph.
+
+    Parameters
+    ----------
+    name : str
+        Of the function, for messages.
+    item : Input
+    tensor : object
+    plan : Plan
+    device : bool
+        Whether the device is compared too.
+
+    Returns
+    -------
+    Tensor
+        The argument.
+
+    Raises
+    ------
+    ValueError
+        If the tensor is on another device, not dense, or has another number of rows.
+    """
+    assert isinstance(tensor, Tensor)
+    where = f"{name}: {'.'.join(item.path)}"
+    if device and tensor.device != plan.device and item.type.dtype != SEED:
+        raise ValueError(f"{where} is on {tensor.device}, the graph on {plan.device}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{where} must be dense, not {tensor.layout}")
+    space = item.type.space
+    if space is not Space.WEIGHT:
+        rows = plan.counts.rows(space)
+        if tensor.shape[0] != rows:
+            raise ValueError(
+                f"{where} has {tensor.shape[0]} rows; a {space.value.replace('_', ' ')} tensor "
+                f"of this graph has exactly {rows}"
+            )
+    return tensor
+
+
+def forward_program(
     built: Built, plan: Plan, trace: Trace, tensors: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Outputs in the user's order, saved values, and the inputs as the programs take them."""
@@ -54,6 +95,43 @@ def _forward(
         alone = values[i].type.space is Space.EDGE or _owned(values[i], values[:i])
         outputs.append(output.contiguous() if alone else output.clone())
     return tuple(outputs), results[count:], inputs
+
+
+def gradients_program(
+    built: Built, plan: Plan, trace: Trace, values: dict[str, Tensor], *, ordered: bool = True
+) -> dict[str, Tensor]:
+    """Gradients by input name, in the user's order of rows.
+
+    Parameters
+    ----------
+    built : Built
+    plan : Plan
+    trace : Trace
+    values : dict of str to Tensor
+        What the backward program reads, by parameter name; emptied, to free memory early.
+    ordered : bool
+        Whether inputs and gradients are in the plan's order of rows already.
+
+    Returns
+    -------
+    dict of str to Tensor
+    """
+    program, lowered = built.backward, built.lowered
+    assert program is not None
+    assert lowered.backward is not None
+    args = []
+    for param in lowered.backward.params:
+        name = param_name(param)
+        moved = ordered or name.startswith("saved_")
+        value = values.pop(name)
+        args.append(value if moved else _to_plan(value, param.type.space, plan))
+    values.clear()
+    results = program.run(plan, args)
+    found: dict[str, Tensor] = {}
+    for name, result in zip(lowered.reached, results, strict=True):
+        space = next(item.type.space for item in trace.inputs if item.name == name)
+        found[name] = _to_user(result, space, plan)
+    return found
 
 
 class _OnceOnly(torch.autograd.Function):
@@ -82,7 +160,7 @@ class _Program(torch.autograd.Function):
     def forward(
         ctx: Any, built: Built, plan: Plan, trace: Trace, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs, saved, inputs = _forward(built, plan, trace, tensors)
+        outputs, saved, inputs = forward_program(built, plan, trace, tensors)
         backward = built.lowered.backward
         assert backward is not None
         at_hand = {item.name: value for item, value in zip(trace.inputs, inputs, strict=True)}
@@ -102,21 +180,12 @@ class _Program(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         again = torch.is_grad_enabled()
         built, plan, trace = ctx.built, ctx.plan, ctx.trace
-        program, lowered = built.backward, built.lowered
-        assert program is not None
-        assert lowered.backward is not None
         values = dict(zip(ctx.names, ctx.saved_tensors, strict=False))
         with torch.no_grad():
             for i, grad in enumerate(grads):
                 space = trace.function.results[i].type.space
                 values[f"grad_{i}"] = _to_plan(grad, space, plan)
-            args = [values[param_name(param)] for param in lowered.backward.params]
-            del values
-            results = program.run(plan, args)
-        found: dict[str, Tensor] = {}
-        for name, result in zip(lowered.reached, results, strict=True):
-            space = next(item.type.space for item in trace.inputs if item.name == name)
-            found[name] = _to_user(result, space, plan)
+            found = gradients_program(built, plan, trace, values)
         if again:
             sources = (*ctx.saved_tensors[len(ctx.names) :], *grads)
             marked = _OnceOnly.apply(  # type: ignore[no-untyped-call]
@@ -146,7 +215,7 @@ def execute(
     """
     if built.backward is None:
         with torch.no_grad():
-            return _forward(built, plan, trace, tensors)[0]
+            return forward_program(built, plan, trace, tensors)[0]
     outputs: tuple[Tensor, ...] = _Program.apply(  # type: ignore[no-untyped-call]
         built, plan, trace, *tensors
     )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hector.handles import handle_of
 from hector.plan import Plan
 
 __all__ = ["Graph"]
@@ -56,6 +57,8 @@ class Graph:
         Default: the largest relation plus one. Relations without an edge are normal.
     node_type : Tensor, int32 or int64, shape (num_nodes,), optional
         Needed by ``g.node_type``, ``g.src_type`` and ``g.dst_type`` only.
+    num_node_types : int, optional
+        Default: the largest node type plus one. Types without a node are normal.
 
     Raises
     ------
@@ -79,6 +82,7 @@ class Graph:
         num_nodes: int,
         num_relations: int | None = None,
         node_type: Tensor | None = None,
+        num_node_types: int | None = None,
     ) -> None:
         _check_tensor("edge_index", edge_index, 2)
         _check_tensor("edge_type", edge_type, 1)
@@ -113,11 +117,16 @@ class Graph:
         self.relation_names: tuple[tuple[str, str, str], ...] = ()
         self._node_type = node_type
         if node_type is not None:
-            self._check_node_type(node_type)
-        self._plan: Plan | None = None
+            self._check_node_type(node_type, num_node_types)
         self._versions = self._current_versions()
+        self._plan = Plan(
+            self.src, self.dst, self.rel, num_nodes, num_relations, node_type, self.num_node_types
+        )
+        self.num_src_pairs = self._plan.counts.src_pair
+        self.num_dst_pairs = self._plan.counts.dst_pair
+        self.handle = handle_of(self._plan)
 
-    def _check_node_type(self, node_type: Tensor) -> None:
+    def _check_node_type(self, node_type: Tensor, count: int | None) -> None:
         _check_tensor("node_type", node_type, 1)
         if node_type.shape[0] != self.num_nodes:
             raise ValueError(
@@ -125,8 +134,11 @@ class Graph:
             )
         if node_type.device != self.device:
             raise ValueError(f"Graph: node_type is on {node_type.device}, edges on {self.device}")
-        if node_type.numel():
-            self.num_node_types = int(node_type.max()) + 1
+        if count is None:
+            count = int(node_type.max()) + 1 if node_type.numel() else 0
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"Graph: num_node_types must be an int, not {type(count).__name__}")
+        self.num_node_types = count
         _check_ids("node_type", node_type, self.num_node_types, "node types")
 
     def _current_versions(self) -> tuple[int, ...]:
@@ -193,8 +205,8 @@ class Graph:
             torch.arange(len(names), device=device).repeat_interleave(
                 torch.tensor(counts, device=device)
             ),
+            len(names),
         )
-        graph.num_node_types = len(names)
         graph.node_type_names, graph.relation_names = names, relations
         graph.node_type_counts = tuple(counts)
         return graph
@@ -242,7 +254,7 @@ class Graph:
         return self._node_type is not None
 
     def plan(self) -> Plan:
-        """The cached plan: orders, unique maps and counts.
+        """The plan: orders, unique maps and counts.
 
         Raises
         ------
@@ -251,11 +263,6 @@ class Graph:
         """
         if self._versions != self._current_versions():
             raise ValueError("Graph: an id tensor was changed in place; build a new Graph")
-        if self._plan is None:
-            self._plan = Plan(
-                self.src, self.dst, self.rel, self.num_nodes, self.num_relations,
-                self._node_type, self.num_node_types,
-            )  # fmt: skip
         return self._plan
 
     def __repr__(self) -> str:

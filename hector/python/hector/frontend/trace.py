@@ -21,7 +21,7 @@ from hector.ir.function import Function
 from hector.ir.types import Space, Type
 from hector.masks import seed_word
 
-__all__ = ["Input", "Trace", "fetch", "trace"]
+__all__ = ["Input", "Trace", "computed_dtype", "fetch", "trace"]
 
 Path = tuple[str, ...]
 
@@ -49,6 +49,8 @@ class Input:
     def read(self, arguments: Mapping[str, object]) -> object:
         """The tensor among a call's arguments."""
         value = fetch(arguments, self.path)
+        if isinstance(value, Tensor):
+            return value.to(computed_dtype(value))
         if self.affine is None or not isinstance(value, int):
             return value
         return torch.tensor(seed_word(value * self.affine[0] + self.affine[1]))
@@ -94,12 +96,21 @@ def _fits(value: object, item: Input) -> bool:
         return type(value) is int
     if type_.dtype == SEED:
         return isinstance(value, Tensor) and value.dtype is torch.int64 and value.dim() == 0
-    if not isinstance(value, Tensor) or DTYPES.get(value.dtype) != type_.dtype:
+    if not isinstance(value, Tensor) or DTYPES.get(computed_dtype(value)) != type_.dtype:
         return False
     shape = tuple(value.shape)
     if type_.space is Space.WEIGHT:
         return shape == type_.shape
     return len(shape) == len(type_.shape) + 1 and shape[1:] == type_.shape
+
+
+def computed_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype that a tensor is computed in: that of autocast where it is on, but never f64's."""
+    kind = tensor.device.type
+    low = tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    if low and kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return tensor.dtype
 
 
 def degenerate(graph: Graph) -> tuple[bool, ...]:
@@ -138,7 +149,9 @@ class _Tracer:
                     f"{'.'.join(path)} is {tensor.dtype}; compiled functions take "
                     f"{', '.join(map(str, DTYPES))} (index tensors belong to the Graph)"
                 )
-            self._input(path, tuple(tensor.shape), SpaceVar(), DTYPES.get(tensor.dtype, SEED))
+            self._input(
+                path, tuple(tensor.shape), SpaceVar(), DTYPES.get(computed_dtype(tensor), SEED)
+            )
         return Symbol(self.recorder, self.inputs[path])
 
     def _input(self, path: Path, shape: tuple[int, ...], var: SpaceVar, dtype: str) -> Call:
