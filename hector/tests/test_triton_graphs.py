@@ -55,9 +55,9 @@ def test_graph(name, case):
     check(name, "auto", g, small(name, g, 6, 5))
 
 
-@pytest.mark.parametrize("forms", FORMS[1:], ids=str)
+@pytest.mark.parametrize("forms", FORMS[2:4], ids=str)
 @pytest.mark.parametrize("case", ["no edges", "hub of in-edges", "hub of out-edges"])
-@pytest.mark.parametrize("name", ["rgcn", "rgat", "rgat_heads"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
 def test_graph_in_other_forms(name, case, forms):
     g = GRAPHS[case]
     check(name, forms, g, small(name, g, 6, 5))

@@ -26,6 +26,7 @@ from hector.plan import Counts, Plan
 
 __all__ = ["TritonEmitter", "available"]
 
+_UNNAMED = INLINE | {"count_scale"}
 _STRIDED = frozenset({"slice", "transpose", "broadcast"})
 _SCOPE: dict[str, object] = {
     **SCOPE, "tables": tables, "scratch": runtime.scratch, "matrices": runtime.matrices,
@@ -100,6 +101,10 @@ class _Module:
             self.ir[op] = f"%{number}"
             if op.op in INLINE:
                 self.host[op] = inline(op)
+            elif op.op == "count_scale":
+                names = f"{op.map()!r}, {op.map('through')!r}"
+                dtype = f"torch.{DTYPES[op.type.dtype]}"
+                self.host[op] = f"tables.count_scale(plan, {names}, {dtype}, None)"
             elif op in self.stored or home[op].family is Family.HOST:
                 self.host[op] = f"v{number}"
 
@@ -108,7 +113,7 @@ class _Module:
         for each in self.groups:
             for op in each.ops:
                 for operand in op.operands:
-                    if operand.op not in INLINE:
+                    if operand.op not in _UNNAMED:
                         last[operand] = each
         return last
 
@@ -227,6 +232,8 @@ class TritonEmitter:
     """
 
     name = "triton"
+    scope = _SCOPE
+    """The names that emitted programs use."""
 
     def __init__(self, device: torch.device) -> None:
         self._architecture = _architecture(device)
@@ -258,11 +265,11 @@ class TritonEmitter:
 
         def run(plan: Plan, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
             if not call:  # Triton is imported when a program first runs.
-                call.append(runtime.load(source, _SCOPE)[module.name])
+                call.append(runtime.load(source, self.scope)[module.name])
             made = call[0]
             assert callable(made)
             results: tuple[Tensor, ...] = made(plan, *args)
             return results
 
-        created = (value.type for value in module.host if value.op not in ("param", *INLINE))
+        created = (value.type for value in module.host if value.op not in ("param", *_UNNAMED))
         return Program(run, source, tuple(created))

@@ -21,7 +21,8 @@ REDUCTIONS = frozenset({"segment_sum", "segment_max", "segment_lse", "attend"})
 
 ``segment_lse(score) {map}`` is the logarithm of the sum of exponentials, in fp32;
 ``attend(score, value) {map, shape}`` the sum of ``value`` weighted by the softmax of ``score``,
-whose weights take ``shape`` first.
+whose weights take ``shape`` first. A third new operator, ``count_scale() {map, through}``, is
+``inverse_count() {map}`` gathered through a map: a column that the plan keeps.
 """
 
 FREE = frozenset({"gather", "reshape", "broadcast"})
@@ -48,7 +49,18 @@ def _emit(op: str, *operands: Value, location: str | None = None, **attrs: Attr 
 
 
 def _gather(value: Value, name: str | None) -> Value:
-    return value if name is None else _emit("gather", value, map=name)
+    """Rows through a map; counts of the graph alone are gathered once, in the plan."""
+    if name is None:
+        return value
+    counted = root(value)
+    if counted.op != "inverse_count":
+        return _emit("gather", value, map=name)
+    type_ = Type(MAPS[name].source, (), counted.type.dtype)
+    attrs: dict[str, Attr] = {"map": str(counted.map()), "through": name}
+    scale = Value("count_scale", (), attrs, type_)
+    if value.type.shape == ():
+        return scale
+    return _emit("reshape", scale, shape=value.type.shape)
 
 
 def root(value: Value) -> Value:
@@ -79,6 +91,8 @@ class _Expander:
         ):
             return value
         inner = self.private(value.operands[0])
+        if value.op == "gather":
+            return _gather(inner, value.map())
         return Value(value.op, (inner,), value.attrs, value.type, value.location)
 
     def softmax(self, op: Value) -> Value:
@@ -107,6 +121,8 @@ class _Expander:
     def value(self, op: Value) -> Value:
         if op.op == "segment_softmax":
             return self.softmax(op)
+        if op.op == "gather":
+            return _gather(self.operand(op.operands[0]), op.map())
         operands = [self.operand(operand) for operand in op.operands]
         if op.op == "gather_sum":
             body = _gather(operands[0], op.map("rows"))

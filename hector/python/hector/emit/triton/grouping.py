@@ -237,7 +237,7 @@ def group(expanded: Expanded) -> list[Group]:
     grouping = _Grouping()
     views = _views(expanded)
     for op in expanded.ops:
-        if op.op not in INLINE:
+        if op.op not in INLINE and op.op != "count_scale":
             grouping.add(op, views)
     position = {op: i for i, op in enumerate(expanded.ops)}
     for each in grouping.groups:

@@ -15,7 +15,16 @@ from torch import Tensor
 from hector.ir.types import MAPS, Space
 from hector.plan import Plan
 
-__all__ = ["Pieces", "TypeTiles", "grouped", "index", "order", "pieces", "type_tiles"]
+__all__ = [
+    "Pieces",
+    "TypeTiles",
+    "count_scale",
+    "grouped",
+    "index",
+    "order",
+    "pieces",
+    "type_tiles",
+]
 
 _NARROW = 1 << 31
 
@@ -97,6 +106,28 @@ def grouped(plan: Plan, rows: str, name: str) -> Tensor:
     if found is None:
         return index(plan, rows)
     return plan.cached(("narrow grouped", rows, name), lambda: index(plan, rows)[found.long()])
+
+
+def count_scale(
+    plan: Plan, counted: str, through: str, dtype: torch.dtype, order: str | None
+) -> Tensor:
+    """1 / (source rows of the target of ``counted``) for each source row of ``through``.
+
+    Parameters
+    ----------
+    plan : Plan
+    counted, through : str
+        Maps; the target of ``counted`` is the target of ``through``.
+    dtype : torch.dtype
+    order : str or None
+        Map whose grouped order the result stands in; None for the order of the rows.
+    """
+
+    def build() -> Tensor:
+        rows = plan.index(through) if order is None else plan.grouped_index(through, order)
+        return plan.inverse_count(counted, dtype)[rows]
+
+    return plan.cached(("count_scale", counted, through, dtype, order), build)
 
 
 def _runs(counts: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:

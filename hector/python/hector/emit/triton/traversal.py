@@ -71,20 +71,36 @@ def _spread(tile: str, shape: tuple[int, ...]) -> str:
 
 
 def _join_softmax(
-    writer: Writer, reductions: _Reductions, score: Value, new: str, total: str, suffix: str
-) -> tuple[str, str]:
-    """Take scores (or partial maxima) into the running pair; gives the two rescalings."""
-    high, running = reductions.softmax[score]
-    writer.line(f"top{suffix} = larger({high}, {new})")
+    writer: Writer, names: tuple[str, str], new: list[str], totals: list[str], suffix: str
+) -> tuple[str, list[str]]:
+    """Take scores (or partial maxima) into a running maximum and total.
+
+    Gives what the accumulators so far are multiplied by, and the weight of each new one.
+    """
+    high, running = names
+    top = high
+    for tile in new:
+        top = f"larger({top}, {tile})"
+    top = writer.let(f"top{suffix}", top)
     # Nothing seen yet: any finite number keeps the differences from being NaN.
-    writer.line(f"base{suffix} = tl.where(top{suffix} == -float('inf'), 0.0, top{suffix})")
-    old = writer.let(f"keep{suffix}", f"tl.exp({high} - base{suffix})")
-    fresh = writer.let(f"weight{suffix}", f"tl.exp({new} - base{suffix})")
-    more = fresh if total == "1.0" else f"{total} * {fresh}"
-    writer.line(f"{running} = {running} * {old} + {more}")
-    writer.line(f"{high} = top{suffix}")
+    base = writer.let(f"base{suffix}", f"tl.where({top} == -float('inf'), 0.0, {top})")
+    keep = writer.let(f"keep{suffix}", f"tl.exp({high} - {base})")
+    weights = [writer.let(f"weight{suffix}", f"tl.exp({tile} - {base})") for tile in new]
+    more = [
+        weight if total == "1.0" else f"{total} * {weight}"
+        for weight, total in zip(weights, totals, strict=True)
+    ]
+    writer.line(f"{running} = {running} * {keep} + {_summed(more)}")
+    writer.line(f"{high} = {top}")
     writer.helpers.add("larger")
-    return old, fresh
+    return keep, weights
+
+
+def _summed(terms: list[str]) -> str:
+    """Terms added in pairs, so that the chain is short."""
+    while len(terms) > 1:
+        terms = [f"({' + '.join(terms[i : i + 2])})" for i in range(0, len(terms), 2)]
+    return terms[0]
 
 
 def _weights(writer: Writer, op: Value, tile: str, scope: Scope) -> str:
@@ -93,41 +109,52 @@ def _weights(writer: Writer, op: Value, tile: str, scope: Scope) -> str:
     return writer.reshape(tile, score.type.shape, op.integers("shape"), scope)
 
 
-def _step(writer: Writer, reductions: _Reductions, scope: Scope) -> None:
-    """Take the rows of a scope into the accumulators."""
-    live, suffix = scope.live, scope.suffix
-    scaled: dict[Value, tuple[str, str]] = {}
-    for number, score in enumerate(reductions.softmax):
-        tile = writer.rounded(writer.value(score, scope), score.type.dtype)
-        mask = _spread(live, score.type.shape)
-        tile = writer.let(f"score{suffix}", f"tl.where({mask}, {tile}, -float('inf'))")
-        scaled[score] = _join_softmax(writer, reductions, score, tile, "1.0", f"{suffix}_{number}")
+def _step(writer: Writer, reductions: _Reductions, scopes: list[Scope]) -> None:
+    """Take the rows of some scopes into the accumulators."""
+    scaled: dict[Value, tuple[str, list[str]]] = {}
+    for number, (score, names) in enumerate(reductions.softmax.items()):
+        tiles = []
+        for scope in scopes:
+            tile = writer.rounded(writer.value(score, scope), score.type.dtype)
+            mask = _spread(scope.live, score.type.shape)
+            tiles.append(writer.let("score", f"tl.where({mask}, {tile}, -float('inf'))"))
+        ones = ["1.0"] * len(tiles)
+        scaled[score] = _join_softmax(writer, names, tiles, ones, f"_s{number}")
     for op in reductions.ops:
         if op.op == "segment_lse":
             continue
-        name = reductions.named[op]
-        tile = writer.value(op.operands[-1], scope)
-        mask = _spread(live, op.type.shape)
+        name, terms = reductions.named[op], []
+        for i, scope in enumerate(scopes):
+            tile = writer.value(op.operands[-1], scope)
+            mask = _spread(scope.live, op.type.shape)
+            if op.op == "segment_max":
+                tile = writer.rounded(tile, op.type.dtype)
+                terms.append(f"tl.where({mask}, {tile}, -float('inf'))")
+                continue
+            term = f"tl.where({mask}, {tile}, 0.0)"
+            if op.op == "attend":
+                weight = scaled[root(op.operands[0])][1][i]
+                term = f"{_weights(writer, op, weight, scope)} * {term}"
+            terms.append(term)
         if op.op == "segment_sum":
-            writer.line(f"{name} += tl.where({mask}, {tile}, 0.0)")
+            writer.line(f"{name} += {_summed(terms)}")
         elif op.op == "segment_max":
-            tile = writer.rounded(tile, op.type.dtype)
-            writer.line(f"{name} = larger({name}, tl.where({mask}, {tile}, -float('inf')))")
+            for term in terms:
+                writer.line(f"{name} = larger({name}, {term})")
             writer.helpers.add("larger")
         else:
-            old, fresh = scaled[root(op.operands[0])]
-            old, fresh = _weights(writer, op, old, scope), _weights(writer, op, fresh, scope)
-            writer.line(f"{name} = {name} * {old} + {fresh} * tl.where({mask}, {tile}, 0.0)")
+            keep = _weights(writer, op, scaled[root(op.operands[0])][0], scopes[0])
+            writer.line(f"{name} = {name} * {keep} + {_summed(terms)}")
 
 
 def _merge(writer: Writer, reductions: _Reductions, scope: Scope, partial: dict[str, str]) -> None:
     """Take partial accumulators of pieces into the accumulators."""
-    scaled: dict[Value, tuple[str, str]] = {}
-    for number, score in enumerate(reductions.softmax):
-        high, total = reductions.softmax[score]
+    scaled: dict[Value, tuple[str, list[str]]] = {}
+    for number, (score, names) in enumerate(reductions.softmax.items()):
+        high, total = names
         mask = _spread(scope.live, score.type.shape)
         tile = writer.let("score", f"tl.where({mask}, {partial[high]}, -float('inf'))")
-        scaled[score] = _join_softmax(writer, reductions, score, tile, partial[total], f"_{number}")
+        scaled[score] = _join_softmax(writer, names, [tile], [partial[total]], f"_s{number}")
     for op in reductions.ops:
         if op.op == "segment_lse":
             continue
@@ -140,9 +167,9 @@ def _merge(writer: Writer, reductions: _Reductions, scope: Scope, partial: dict[
             writer.line(f"{name} = larger({name}, {tile})")
             writer.helpers.add("larger")
         else:
-            old, fresh = scaled[root(op.operands[0])]
-            old, fresh = _weights(writer, op, old, scope), _weights(writer, op, fresh, scope)
-            writer.line(f"{name} = {name} * {old} + {fresh} * {partial[name]}")
+            keep, (weight,) = scaled[root(op.operands[0])]
+            keep, weight = (_weights(writer, op, each, scope) for each in (keep, weight))
+            writer.line(f"{name} = {name} * {keep} + {weight} * {partial[name]}")
 
 
 def _fold_lanes(writer: Writer, reductions: _Reductions, scope: Scope) -> None:
@@ -253,8 +280,8 @@ def _walk(
             score = root(op.operands[0]) if op.op in _SOFTMAX else op.operands[0]
             for operand in (score, op.operands[-1]):
                 writer.value(operand, scope)
+    _step(writer, reductions, scopes)
     for scope in scopes:
-        _step(writer, reductions, scope)
         _store(writer, job, scope)
     writer.indent -= 1
 

@@ -208,13 +208,15 @@ class Writer:
 
     def rounded(self, tile: str, dtype: str) -> str:
         """A tile as it would be read back from memory."""
-        if dtype == "f32":
+        if dtype == "f32" or not tile[0].isalpha():
             return tile
         return self.let("rounded", f"({tile}).to({_POINTERS[dtype]}).to(tl.float32)")
 
     def _compute(self, value: Value, scope: Scope) -> str:
         if value.op == "const":
             return repr(float(value.number("value")))
+        if value.op == "count_scale":
+            return self._count_scale(value, scope)
         if value in self.host and value not in self.made:
             return self._read(value, None, scope)
         if value.op == "gather":
@@ -274,6 +276,13 @@ class Writer:
         for axis in sorted(axes, reverse=True):
             text = f"tl.sum({text}, {axis + 1})"
         return self.let(stem, text)
+
+    def _count_scale(self, value: Value, scope: Scope) -> str:
+        """A factor that the plan keeps beside each row, in the order of the walk."""
+        passed = self.host[value].replace("None)", f"{scope.grouping!r})")
+        place = scope.row if scope.grouping is None else scope.place
+        scales = self.param(f"inverse_count_{len(self.params)}", passed)
+        return self.load(scales, place, scope.live, (), f"scale{scope.suffix}")
 
     def _read(self, value: Value, name: str | None, scope: Scope) -> str:
         """Rows of a value in memory, through a map or not."""

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every emitted kernel compiles for a GPU, down to machine code; no GPU is needed for that."""
+
+import pytest
+import torch
+from relational_layers import LAYERS, graph, inputs, maker
+
+import hector
+from hector.compiler import Candidates, rounded
+from hector.emit.triton import TritonEmitter, runtime
+from hector.forms import Forms
+from hector.passes import node_routes
+from hector.plan import Counts
+
+triton = pytest.importorskip("triton")
+if triton.knobs.runtime.interpret:
+    pytest.skip("compiles, does not interpret", allow_module_level=True)
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+TARGET = GPUTarget("cuda", 90, 32)
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+SIZES = {
+    "small": Counts(2000, 9000, 7000, 7000, 7, 3),
+    "large": Counts(2**21, 2**24, 2**23, 2**23, 7, 3),
+}
+
+
+class Compiling:
+    """Stands for a kernel: compiles it for what it is launched with."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.compiled = 0
+
+    def __getitem__(self, grid):
+        assert all(isinstance(extent, int) and extent > 0 for extent in grid)
+        return self.launch
+
+    def launch(self, *args, num_warps):
+        names = self.kernel.arg_names
+        assert len(args) == len(names)
+        signature, constants, aligned = {}, {}, {}
+        for i, (name, arg, param) in enumerate(zip(names, args, self.kernel.params, strict=True)):
+            one = isinstance(arg, int) and arg == 1 and not param.do_not_specialize
+            if param.is_constexpr or arg is None or one:
+                signature[name], constants[name] = "constexpr", arg
+            elif isinstance(arg, torch.Tensor):
+                signature[name] = POINTERS[arg.dtype]
+                aligned[(i,)] = [["tt.divisibility", 16]]
+            else:
+                signature[name] = "i32"
+                if arg % 16 == 0 and not param.do_not_specialize:
+                    aligned[(i,)] = [["tt.divisibility", 16]]
+        source = ASTSource(self.kernel, signature, constants, aligned)
+        triton.compile(source, target=TARGET, options={"num_warps": num_warps})
+        self.compiled += 1
+
+
+def compile_all(function, counts, plan, args):
+    """Compile the kernels of a function by running its host part; nothing is computed."""
+    emitter = TritonEmitter(torch.device("cpu"))
+    module = runtime.load(emitter.emit(function, counts).source, emitter.scope)
+    kernels = {
+        name: Compiling(value)
+        for name, value in module.items()
+        if isinstance(value, triton.JITFunction) and name.startswith(function.name + "_")
+    }
+    before = dict(module)
+    try:
+        module.update(kernels)
+        module[function.name](plan, *args)
+    finally:
+        module.update(before)
+    return sum(kernel.compiled for kernel in kernels.values())
+
+
+CASES = [("small", "float32", Forms(True, False, True, True)), ("large", "bfloat16", Forms())]
+
+
+@pytest.mark.parametrize(("size", "dtype", "forms"), CASES, ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_kernels_compile(name, forms, size, dtype):
+    g = graph(40, 900)
+    tensors = inputs(name, g, maker(getattr(torch, dtype)), 64, 64)
+    layer = hector.compile(LAYERS[name])
+    call = layer._match((g, *tensors), {})
+    wrt = frozenset(item.name for item in call.trace.inputs)
+    plan = g.plan()
+    routes = node_routes(rounded(plan.counts))
+    lowered = Candidates(
+        call.trace.function, wrt, routes, TritonEmitter(torch.device("cpu"))
+    ).lowered(forms)
+    for function in (lowered.forward, lowered.backward):
+        args = []
+        for param in function.params:
+            rows = (
+                () if param.type.space.value == "weight" else (plan.rows(param.type.space.value),)
+            )
+            args.append(torch.zeros((*rows, *param.type.shape), dtype=getattr(torch, dtype)))
+        assert compile_all(function, SIZES[size], plan, args)
