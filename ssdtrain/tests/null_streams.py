@@ -8,25 +8,59 @@ order happens when the host says so. Two views of that:
   that order is used again while it is being copied, and gradients differ.
 - running ahead: stores read a snapshot of what the stream had at the submission, and ordering the
   stream behind them costs nothing, as for a host that is far ahead of its GPU.
+
+Transfers of one phase can be held behind a gate, so that a test sees them under way for as long as
+it looks. Whoever waits for one of them opens the gate.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from datapath_core import Scheduler
+from datapath_core import Scheduler, io
 from datapath_core.streams import Ticket
 from datapath_core.testing import null_device
 from ssdtrain.streams import Streams
 
 
+class Held:
+    """Stands for a transfer that is submitted when the gate opens."""
+
+    def __init__(self, submit: Callable[[], Ticket], open_gate: Callable[[], None]) -> None:
+        self.submit, self.ticket = submit, None
+        self._open_gate = open_gate
+
+    def done(self) -> bool:
+        return self.ticket is not None and self.ticket.done()
+
+    def result(self, timeout: float | None = None) -> int:
+        self._open_gate()
+        return self.ticket.result(timeout)
+
+    def wait(self, stream: int | None, timeout: float | None = None) -> None:
+        self._open_gate()
+        self.ticket.wait(stream, timeout=timeout)
+
+
+def phase_of(destination: Any, source: Any) -> str:
+    if isinstance(source, torch.Tensor):
+        return "copying"
+    if isinstance(destination, torch.Tensor):
+        return "loading"
+    return "writing" if isinstance(destination, io.Extent) else "reading"
+
+
 class NullStreams(Streams):
-    def __init__(self, delay: float = 0.0, seed: int = 0, *, runs_ahead: bool = False) -> None:
+    def __init__(
+        self, delay: float = 0.0, seed: int = 0, *, runs_ahead: bool = False, hold: str = ""
+    ) -> None:
         super().__init__()
+        self._hold = hold
+        self._held: list[Held] = []
         self.device = null_device()
         self.device.null_set_copy_delay(delay)
         self.stream = self.device.create_stream()
@@ -53,7 +87,7 @@ class NullStreams(Streams):
         after: Ticket | Iterable[Ticket] = (),
         priority: int = 0,
     ) -> Ticket:
-        tickets = [after] if isinstance(after, Ticket) else list(after)
+        tickets = [after] if isinstance(after, (Ticket, Held)) else list(after)
         if stream is not None:
             self._waited = [ticket for ticket in self._waited if not ticket.done()]
             tickets += self._waited
@@ -61,12 +95,30 @@ class NullStreams(Streams):
             for _ in range(self._random.randint(1, 3)):
                 tickets.append(self.scheduler(device).transfer(self._slow, b"x", after=tickets))
         is_store = isinstance(source, torch.Tensor)
+        held = phase_of(destination, source) == self._hold or any(
+            isinstance(ticket, Held) and ticket.ticket is None for ticket in tickets
+        )
         if is_store and self._runs_ahead:
             source = source.clone()
-        ticket = super().move(destination, source, device, stream, tickets, priority)
+
+        def submit() -> Ticket:
+            after = [ticket.ticket if isinstance(ticket, Held) else ticket for ticket in tickets]
+            return super(NullStreams, self).move(
+                destination, source, device, stream, after, priority
+            )
+
+        ticket: Any = Held(submit, self.open_gate) if held else submit()
+        if held:
+            self._held.append(ticket)
         if is_store and self._runs_ahead:
             self._stores.append((ticket, source))
         return ticket
+
+    def open_gate(self) -> None:
+        self._hold = ""
+        held, self._held = self._held, []
+        for entry in held:
+            entry.ticket = entry.submit()
 
     def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
         self.ordered.append(stream)
@@ -83,5 +135,6 @@ class NullStreams(Streams):
         return Scheduler(self.device, chunk_bytes="64KiB", credits="1GiB")
 
     def close(self) -> None:
+        self.open_gate()
         super().close()
         self.device.null_set_copy_delay(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from null_streams import NullStreams
+from null_streams import NullStreams, phase_of
 from torch import nn
 
 import ssdtrain
@@ -36,9 +36,13 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     made = []
 
     def offloader(
-        delay: float = 0.0, seed: int = 0, runs_ahead: bool = False, **options: Any
+        delay: float = 0.0,
+        seed: int = 0,
+        runs_ahead: bool = False,
+        hold: str = "",
+        **options: Any,
     ) -> ssdtrain.Offloader:
-        streams = NullStreams(delay, seed, runs_ahead=runs_ahead)
+        streams = NullStreams(delay, seed, runs_ahead=runs_ahead, hold=hold)
         monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
         given = {"spill": tmp_path, "host": 0, "ssd": "32MiB", "min_bytes": 1, "plan": "all"}
         off = ssdtrain.Offloader(**(given | {"backlog": "32KiB"} | options))
@@ -96,7 +100,7 @@ def test_bit_equal(
 
 
 def test_memory_goes_at_the_drop_and_not_when_the_copy_ends(make: Make) -> None:
-    off = make(0.2, 1, True, host="16MiB", backlog=0)
+    off = make(runs_ahead=True, hold="copying", host="16MiB", backlog=0)
     w = torch.randn(256, 64, requires_grad=True)
     with off:
         loss = (w * 2).square().sum()
@@ -128,8 +132,7 @@ def test_nothing_is_given_back_out_of_order(make: Make) -> None:
 
 @pytest.mark.parametrize("phase", ["copying", "writing", "stored", "reading", "loading"])
 def test_a_need_in_every_state(make: Make, phase: str) -> None:
-    with faults("any:slow@ms=60" if phase in ("writing", "reading") else ""):
-        off = make(0.03 if phase in ("copying", "loading") else 0.0, 7, True, backlog="1MiB")
+    off = make(runs_ahead=True, hold=phase, backlog="1MiB")
     w = torch.randn(64, 64, requires_grad=True)
     with off:
         y = w * 2
@@ -146,8 +149,7 @@ def test_a_need_in_every_state(make: Make, phase: str) -> None:
         engine._carry_out(ssdtrain.policy.Actions(loads=[group]))
     if phase == "writing":
         group.stored.out.result()
-    if phase != "copying" or not group.stored.out.done():
-        assert list(off.report()["live_bytes"]) == [phase]
+    assert list(off.report()["live_bytes"]) == [phase]
     loss.backward()
     assert torch.equal(w.grad, 8 * w.detach())
     del loss
@@ -192,6 +194,32 @@ def test_a_read_that_fails_is_tried_again(make: Make) -> None:
     assert torch.equal(w.grad, 8 * w.detach())
 
 
+def test_a_read_that_has_failed_by_the_time_it_is_needed_is_an_error(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with faults("read:eio@nth=1"):
+        off = make(backlog="1MiB", runs_ahead=True, prefetch=0)
+    move = NullStreams.move
+
+    def move_and_wait_for_reads(self: NullStreams, into: Any, source: Any, *more: Any, **most: Any):
+        ticket = move(self, into, source, *more, **most)
+        while phase_of(into, source) == "reading" and not ticket.done():
+            time.sleep(0.001)
+        return ticket
+
+    monkeypatch.setattr(NullStreams, "move", move_and_wait_for_reads)
+    w = torch.randn(64, 64, requires_grad=True)
+    with off:
+        loss = (w * 2).square().sum()
+    (group,) = off._engine._table
+    off._engine._carry_out(ssdtrain.policy.Actions(drops=[group]))
+    wait_for(off, "stored")
+    with pytest.raises(ssdtrain.faults.IoError, match="could not be read back from disk"):
+        loss.backward(retain_graph=True)
+    loss.backward()
+    assert torch.equal(w.grad, 8 * w.detach())
+
+
 def test_auto_keeps_what_the_drive_cannot_take_in_time(make: Make, model: nn.Module) -> None:
     with faults("write:slow@ms=500"):
         off = make(plan="auto", backlog="64KiB")
@@ -202,7 +230,7 @@ def test_auto_keeps_what_the_drive_cannot_take_in_time(make: Make, model: nn.Mod
 
 
 def test_an_offloader_that_is_forgotten_leaves_no_copy_in_flight(make: Make) -> None:
-    off = make(0.05, 2, host="16MiB", backlog="16MiB")
+    off = make(hold="copying", host="16MiB", backlog="16MiB")
     w = torch.randn(64, 64, requires_grad=True)
     with off:
         loss = (w * 2).square().sum()

@@ -104,8 +104,7 @@ class HostCopy:
     ) -> Ticket:
         """As ``StoredCopy.read``."""
         # The stream of the save comes after the store since the original was given back.
-        ordered = stream == self._stream or self.out.done()
-        after = () if ordered else (self.out,)
+        after = () if stream == self._stream else (self.out,)
         into = address_of(storage, span)
         self._last_read = self._streams.move(into, self._buffer, device, stream, after, priority=1)
         return self._last_read

@@ -115,7 +115,8 @@ class StagedCopy:
             return self._streams.move(into, self.extent, device, stream, priority=1)
         # The stream of the save comes after the store since the original was given back.
         before = [self._back] if stream == self._stream else [self.out, self._back]
-        after = [ticket for ticket in before if ticket is not None and not ticket.done()]
+        # Also those that have ended: one may have failed since it was looked at.
+        after = [ticket for ticket in before if ticket is not None]
         ticket = self._streams.move(into, self._buffer, device, stream, after, priority=1)
         if self._back is not None:  # The transfer keeps the buffer until it has ended.
             self._buffer = self._back = None
@@ -172,8 +173,7 @@ class DirectCopy:
     ) -> Ticket:
         """As ``StoredCopy.read``."""
         into = address_of(storage, span)
-        after = () if self.out.done() else (self.out,)
-        return self._streams.move(into, self.extent, device, stream, after, priority=1)
+        return self._streams.move(into, self.extent, device, stream, (self.out,), priority=1)
 
     def free(self) -> None:
         """As ``StoredCopy.free``."""
