@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels on a GPU: equality, determinism, no synchronisation, graphs, long offsets."""
+
+import pytest
+import torch
+from relational_layers import LAYERS, graph, inputs, maker, outputs_and_gradients
+
+import hector
+from hector.forms import Forms
+
+pytestmark = pytest.mark.gpu
+
+FORMS = ("auto", Forms(), Forms(False, False, True, True), Forms(False, True), Forms(True, True))
+# (products in, dtype): (relative, absolute) bounds; the absolute is in units of the largest value.
+BOUNDS = {
+    ("highest", torch.float32): (1e-4, 1e-5),
+    ("high", torch.float32): (1e-2, 1e-2),
+    ("highest", torch.bfloat16): (5e-2, 5e-2),
+    ("highest", torch.float16): (1e-2, 1e-2),
+}
+
+
+@pytest.fixture(autouse=True)
+def matmul_precision():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def on_gpu(g):
+    return hector.Graph(
+        g.edge_index.cuda(), g.edge_type.cuda(), g.num_nodes, g.num_relations, g.node_type.cuda()
+    )
+
+
+def both(name, g, widths, dtype, grad=True):
+    """The same inputs on the GPU, and on the CPU in fp64."""
+    tensors = inputs(name, g, maker(torch.float64, grad=False), *widths)
+    tensors = [(t / t.shape[-1] ** 0.5).to(dtype) for t in tensors]
+    ours = tuple(t.cuda().requires_grad_(grad) for t in tensors)
+    return ours, tuple(t.double().requires_grad_(grad) for t in tensors)
+
+
+def seeded(results):
+    """Results and gradients, as outputs_and_gradients gives them, of tensors on the GPU."""
+    wanted = [r for r in results if r.requires_grad]
+    return [torch.linspace(-1, 1, r.numel(), dtype=r.dtype).reshape(r.shape) for r in wanted]
+
+
+def run(layer, g, tensors):
+    results = layer(g, *tensors)
+    results = results if isinstance(results, tuple) else (results,)
+    if not any(tensor.requires_grad for tensor in tensors):
+        return results
+    seeds = [seed.to(results[0].device) for seed in seeded(results)]
+    grads = torch.autograd.grad(results, tensors, seeds, allow_unused=True)
+    filled = [torch.zeros_like(t) if d is None else d for t, d in zip(tensors, grads, strict=True)]
+    return (*results, *filled)
+
+
+def check(found, expected, bounds):
+    relative, absolute = bounds
+    for a, b in zip(found, expected, strict=True):
+        scale = float(b.detach().abs().max()) if b.numel() else 0.0
+        torch.testing.assert_close(
+            a.detach().cpu().double(), b.detach(), rtol=relative, atol=absolute * max(scale, 1e-3)
+        )
+
+
+@pytest.mark.parametrize(("precision", "dtype"), BOUNDS, ids=str)
+@pytest.mark.parametrize("forms", FORMS, ids=str)
+@pytest.mark.parametrize("name", sorted(LAYERS.keys() - {"typed"}))
+def test_equals_eager(name, forms, precision, dtype):
+    torch.set_float32_matmul_precision(precision)
+    g = graph(300, 9000, 6)
+    ours, reference = both(name, g, (64, 64), dtype)
+    expected = outputs_and_gradients(LAYERS[name], g, reference)
+    layer = hector.compile(LAYERS[name], forms=forms)
+    device = on_gpu(g)
+    assert layer.explain(device, *ours).emitter == "triton"
+    found = run(layer, device, ours)
+    check(found, expected, BOUNDS[precision, dtype])
+    again = run(layer, device, ours)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+def test_maximum():
+    """Apart from the others: in lower precision, ties may be broken where fp64 has none."""
+    g = graph(300, 9000, 6)
+    ours, reference = both("typed", g, (64, 64), torch.float32)
+    expected = outputs_and_gradients(LAYERS["typed"], g, reference)
+    check(
+        run(hector.compile(LAYERS["typed"]), on_gpu(g), ours), expected,
+        BOUNDS["highest", torch.float32],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (3, 16), (100, 32), (128, 128), (32, 200)], ids=str)
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "rgat_heads"])
+def test_widths(name, widths):
+    g = graph(100, 2000, 5)
+    ours, reference = both(name, g, widths, torch.float32)
+    expected = outputs_and_gradients(LAYERS[name], g, reference)
+    check(run(hector.compile(LAYERS[name]), on_gpu(g), ours), expected, (1e-3, 1e-4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("end", [0, 1])
+def test_hubs(end, dtype):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(0, 50, (2, 30_000), generator=generator, dtype=dtype)
+    index[end, :25_000] = 7
+    kinds = torch.randint(0, 4, (30_000,), generator=generator, dtype=dtype)
+    g = hector.Graph(index, kinds, 50, 5, torch.arange(50) % 3)
+    for name in ("rgcn", "rgat"):
+        ours, reference = both(name, g, (32, 64), torch.float32)
+        expected = outputs_and_gradients(LAYERS[name], g, reference)
+        check(run(hector.compile(LAYERS[name]), on_gpu(g), ours), expected, (1e-3, 1e-4))
+
+
+def test_nothing_waits_for_the_device():
+    g = on_gpu(graph(300, 9000, 6))
+    for name in ("rgcn", "rgat", "rgat_heads"):
+        ours, _ = both(name, g, (64, 64), torch.float32)
+        layer = hector.compile(LAYERS[name])
+        run(layer, g, ours)
+        torch.cuda.synchronize()
+        results = layer(g, *ours)
+        seeds = torch.ones_like(results)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            torch.autograd.grad(layer(g, *ours), ours, seeds)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_replayed_as_a_cuda_graph():
+    g = on_gpu(graph(300, 9000, 6))
+    ours, _ = both("rgat", g, (64, 64), torch.float32, grad=False)
+    layer = hector.compile(LAYERS["rgat"])
+    expected = layer(g, *ours)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        layer(g, *ours)
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        found = layer(g, *ours)
+    found.zero_()
+    recorded.replay()
+    assert torch.equal(found, expected)
+
+
+def test_more_elements_than_32_bits_count():
+    nodes, width = 2**25 + 8, 64
+    generator = torch.Generator().manual_seed(0)
+    index = nodes - 1 - torch.randint(0, 100, (2, 5000), generator=generator)
+    g = hector.Graph(index.cuda(), torch.zeros(5000, dtype=torch.int64).cuda(), nodes, 1)
+    x = torch.zeros(nodes, width, dtype=torch.bfloat16, device="cuda")
+    tail = torch.randn(100, width, device="cuda").bfloat16()
+    x[-100:] = tail
+    found = hector.compile(lambda g, x: hector.aggregate(x[g.src], g))(g, x)
+    local = index.cuda() - (nodes - 100)
+    expected = torch.zeros(100, width, device="cuda").index_add(0, local[1], tail.float()[local[0]])
+    torch.testing.assert_close(found[-100:].float(), expected, rtol=1e-2, atol=1e-2)
+    assert not found[:-100].any()
