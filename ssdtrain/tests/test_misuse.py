@@ -135,6 +135,15 @@ def test_close_goes_on_after_an_interrupt(tmp_path: Path) -> None:
         loss.backward()
 
 
+def test_a_closed_offloader_cannot_be_entered(offloader: ssdtrain.Offloader) -> None:
+    w = torch.randn(64, requires_grad=True)
+    offloader.close()
+    with pytest.raises(ValueError, match="closed; make a new one"), offloader:
+        raise AssertionError("the block ran")
+    (w * 2).square().sum().backward()
+    assert torch.allclose(w.grad, 8 * w.detach())
+
+
 def test_left_without_being_entered(offloader: ssdtrain.Offloader) -> None:
     with pytest.raises(RuntimeError, match="has not entered it"):
         offloader.__exit__(None, None, None)

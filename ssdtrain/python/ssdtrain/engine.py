@@ -61,6 +61,11 @@ class Engine(Saving, Fetching):
                 "deviated": run.policy.deviated,
             }
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called, also if an interrupt ended it."""
+        return self._closing
+
     def close(self) -> None:
         """Wait for what is on its way, then give everything back."""
         self._closing = True

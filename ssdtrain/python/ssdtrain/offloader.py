@@ -133,6 +133,8 @@ class Offloader:
     # ------------------------------------------------------------------ around the forward pass
 
     def __enter__(self) -> Offloader:
+        if self._engine.is_closed:
+            raise ValueError("the offloader is closed; make a new one")
         hooks = self._hooks()
         if not hooks:
             last = self._engine.begin_step()
@@ -272,7 +274,10 @@ class Offloader:
         return self._engine.steps.plan
 
     def close(self) -> None:
-        """End what is on its way and give everything back. Call it after the last backward."""
+        """End what is on its way and give everything back. Call it after the last backward.
+
+        Entering the offloader is a ``ValueError`` from then on.
+        """
         self._engine.close()
 
 
