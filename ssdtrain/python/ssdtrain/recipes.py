@@ -68,9 +68,9 @@ class Operand:
         changed = self.watch is not None and self.watch.current() != self.version
         if changed or not self.source.is_same_memory(storage):
             raise RuntimeError(
-                f"ssdtrain: {what}, [{self.layout.dtype}, {tuple(self.layout.size)}], was changed in"
-                " place after the forward pass, and a saved tensor is computed again from it; change"
-                " it within 'with off:', or after the backward pass"
+                f"ssdtrain: {what}, [{self.layout.dtype}, {tuple(self.layout.size)}], was changed"
+                " in place after the forward pass, and a saved tensor is computed again from it;"
+                " change it within 'with off:', or after the backward pass"
             )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssdtrain.offloader import Offloader
-
-from .wrap_forward import WrapHandle, wrap_forward
+from .wrapping import Wrapping
 
 try:
     from lightning.pytorch import Callback
@@ -20,7 +18,7 @@ except ImportError:
 __all__ = ["OffloadCallback"]
 
 
-class OffloadCallback(Callback):
+class OffloadCallback(Wrapping, Callback):
     """Offloads what ``training_step`` saves for backward.
 
     The one line::
@@ -43,19 +41,9 @@ class OffloadCallback(Callback):
         If ``offloader`` is no offloader.
     """
 
-    def __init__(self, offloader: Offloader, attach: bool = True) -> None:
-        if not isinstance(offloader, Offloader):
-            raise TypeError(f"OffloadCallback() takes an Offloader, not {type(offloader).__name__}")
-        self.offloader = offloader
-        self._attach = attach
-        self._handles: list[WrapHandle | Any] = []
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Wrap the module that is about to be trained."""
-        self.remove()
-        self._handles.append(wrap_forward(pl_module, self.offloader, "training_step"))
-        if self._attach:
-            self._handles.append(self.offloader.attach(pl_module))
+        self.wrap(pl_module, "training_step")
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Unwrap it."""
@@ -64,8 +52,3 @@ class OffloadCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Unwrap it after a failed ``fit``."""
         self.remove()
-
-    def remove(self) -> None:
-        """Unwrap the module now."""
-        while self._handles:
-            self._handles.pop().remove()

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssdtrain.offloader import Offloader
-
-from .wrap_forward import WrapHandle, wrap_forward
+from .wrapping import Wrapping
 
 try:
     from transformers import TrainerCallback
@@ -19,7 +17,7 @@ except ImportError as error:
 __all__ = ["OffloadCallback"]
 
 
-class OffloadCallback(TrainerCallback):
+class OffloadCallback(Wrapping, TrainerCallback):
     """Offloads what a ``Trainer``'s model saves for backward.
 
     The one line::
@@ -42,26 +40,10 @@ class OffloadCallback(TrainerCallback):
         If ``offloader`` is no offloader.
     """
 
-    def __init__(self, offloader: Offloader, attach: bool = True) -> None:
-        if not isinstance(offloader, Offloader):
-            raise TypeError(f"OffloadCallback() takes an Offloader, not {type(offloader).__name__}")
-        self.offloader = offloader
-        self._attach = attach
-        self._handles: list[WrapHandle | Any] = []
-
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Wrap the model that is about to be trained."""
-        self.remove()  # The last train() may have ended in an exception.
-        model = kwargs["model"]
-        self._handles.append(wrap_forward(model, self.offloader))
-        if self._attach:
-            self._handles.append(self.offloader.attach(model))
+        self.wrap(kwargs["model"])
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Unwrap it."""
         self.remove()
-
-    def remove(self) -> None:
-        """Unwrap the model now; for a ``train()`` that ended in an exception."""
-        while self._handles:
-            self._handles.pop().remove()
