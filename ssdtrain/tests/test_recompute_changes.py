@@ -14,6 +14,7 @@ from test_computed_again import Orders, measured
 from torch import nn
 
 import ssdtrain
+from datapath_core import Error
 from ssdtrain.plan import Where
 
 Check = Callable[..., Any]
@@ -117,3 +118,48 @@ def test_the_origin_of_a_cast_that_changes_before_backward(make: Make) -> None:
     made[0].detach().add_(1)
     with pytest.raises(RuntimeError, match=r"an input of cast.* was changed in place after"):
         loss.backward()
+
+
+def test_checks_find_that_what_a_group_is_computed_from_has_changed(make: Make) -> None:
+    off, w, v = make(checks=True), torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
+    w.requires_grad_()
+    alive = []
+
+    def step() -> torch.Tensor:
+        a = w * 2.0
+        alive[:] = [a]
+        return (nn.functional.silu(a) * v).sum()
+
+    assert planned(off, step)
+    with off:
+        loss = step()
+    alive[0].detach().numpy()[:] = 0
+    with pytest.raises(Error, match="computed again by silu came back changed"):
+        torch.autograd.grad(loss, v)
+
+
+@pytest.mark.parametrize("plan", [None, "auto"])
+def test_a_write_that_no_version_shows_is_what_backward_sees(make: Make, plan: str | None) -> None:
+    off = make(min_bytes=1, backlog=0, prefetch=0)
+    a, b = (torch.randn(64, 32, requires_grad=True) for _ in range(2))
+
+    def step() -> torch.Tensor:
+        h = nn.functional.silu(a.detach() * 3)
+        first = (h * a).sum()
+        h.data.mul_(2)
+        y = nn.functional.silu(h * b)
+        return first + (y * y).sum()
+
+    expected = torch.autograd.grad(step(), (a, b))
+    if plan is None:
+        planned(off, step, others=Where.DISK)
+        a.grad = b.grad = None
+    reasons: set[str] = set()
+    for _ in range(4):
+        with off:
+            loss = step()
+        found = torch.autograd.grad(loss, (a, b))
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+        reasons |= off.report()["kept_by_reason"].keys()
+    assert "written to after the save" in reasons

@@ -147,11 +147,9 @@ def test_called_before_a_write(x: torch.Tensor) -> None:
     seen: list[tuple[int, torch.Tensor]] = []
     recorder = Recorder(everything, lambda key: seen.append((key, x.clone())))
     with recorder:
-        x.add_(1)
-        assert not seen
-        F.gelu(x)
         before = x.clone()
         x.add_(1)
+        F.gelu(x)
         x.clamp_(0)
     assert [key for key, _ in seen] == [x.untyped_storage()._cdata] * 2
     assert torch.equal(seen[0][1], before)

@@ -240,3 +240,15 @@ def test_an_offloader_that_is_forgotten_leaves_no_copy_in_flight(make: Make) -> 
     assert not all(ticket.done() for ticket in out)
     engine.__del__()
     assert all(ticket.done() for ticket in out)
+
+
+def test_a_graph_that_is_dropped_while_it_is_stored(make: Make) -> None:
+    # Extents are freed before their writes begin; close() waits for what is left of those.
+    for options in TIERS.values():
+        off = make(0.02, 4, True, **options)
+        w = torch.randn(64, 64, requires_grad=True)
+        with off:
+            loss = (w * 2).sin().cos().sin().sum()
+        del loss
+        assert off.report()["live_bytes"] == {}
+        off.close()

@@ -55,8 +55,8 @@ def verify(group: Group, storage: torch.UntypedStorage, what: str) -> None:
     if expected is not None and not torch.equal(found, expected):
         raise Error(
             f"ssdtrain: saved tensor {what} came back changed: {group.nbytes} bytes have the"
-            f" checksum {found.item():#x}, stored was {expected.item():#x}; gradients from it"
-            " would be wrong"
+            f" checksum {found.item():#x}, at the save it was {expected.item():#x}; gradients from"
+            " them would be wrong"
         )
 
 

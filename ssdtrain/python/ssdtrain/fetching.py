@@ -10,6 +10,7 @@ import torch
 
 from datapath_core import Error
 
+from .checks import verify
 from .faults import lost, resized
 from .group import Group, State
 from .policy import NOTHING, Actions
@@ -119,11 +120,14 @@ class Fetching(EngineState):
             inputs.append(operand.layout.on(storage, start))
         token = self.books.tracer.begin(recipe.name)
         try:
-            return recipe.run(inputs)
+            output = recipe.run(inputs)
         finally:
             self.books.tracer.end(
                 token, Lane.RECOMPUTE, recipe.name, group=group.index, nbytes=group.nbytes
             )
+        if group.checksum is not None:
+            verify(group, output.untyped_storage(), f"computed again by {recipe.name}")
+        return output
 
     def _arrive(
         self, group: Group, transfer: Ticket, claim: Claim, describe: Callable[[], str]

@@ -14,11 +14,12 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from .checks import checksum
 from .group import Group, State
 from .recipes import Measurement, Operand, Recipe
 from .recorder import Recorder
 from .saved import Claim
-from .storage import WeakStorage
+from .storage import WeakStorage, bytes_of
 
 if TYPE_CHECKING:
     from .run import Run
@@ -58,13 +59,22 @@ class Recomputation:
     ----------
     table : GroupTable
     before_write : callable
-        ``before_write(groups)`` is called, not inside the lock, before bytes change that these
-        groups read.
+        ``before_write(groups, readers)`` is called, not inside the lock, before bytes change: those
+        of ``groups``, which ``readers`` are computed from.
+    checks : bool
+        Take a checksum of what will be computed again.
     """
 
-    def __init__(self, table: GroupTable, before_write: Callable[[list[Group]], None]) -> None:
+    def __init__(
+        self,
+        table: GroupTable,
+        before_write: Callable[[list[Group], list[Group]], None],
+        *,
+        checks: bool = False,
+    ) -> None:
         self._table = table
         self._before_write = before_write
+        self._checks = checks
         self._measured: dict[Any, float] = {}
         self._is_exact: dict[Any, bool] = {}
         self._paths: WeakKeyDictionary[Run, list[int]] = WeakKeyDictionary()
@@ -84,9 +94,9 @@ class Recomputation:
         return found
 
     def _changes(self, key: int) -> None:
-        readers = self._readers.get(key)
-        if readers:
-            self._before_write(list(readers))
+        groups, readers = self._table.with_key(key), self._readers.get(key)
+        if groups or readers:
+            self._before_write(list(groups), list(readers or ()))
 
     # ------------------------------------------------------------------ recipes
 
@@ -189,6 +199,9 @@ class Recomputation:
         for operand in ingredients.recipe.inputs:
             self._readers.setdefault(operand.key, set()).add(group)
         group.ingredients = ingredients
+        group.loaded_start = 0
+        if self._checks and group.held is not None:
+            group.checksum = checksum(bytes_of(group.held, group.span))
         group.state = State.DROPPED
         group.held = None
 

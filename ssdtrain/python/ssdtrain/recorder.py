@@ -45,8 +45,8 @@ class Recorder(TorchDispatchMode):
         ``has_bytes(operand) -> bool``: whether a group of the engine has the operand's bytes at
         its version. Called by :meth:`recipe`.
     before_write : callable, optional
-        ``before_write(key)`` is called before an operator writes to a storage that a recorded
-        operator read or made: the last moment to compute what depends on its bytes, or copy them.
+        ``before_write(key)`` is called before an operator writes to a storage: the last moment to
+        compute what depends on its bytes, or copy them.
     small_bytes : int, default 256 KiB
         Tensors up to this size are copied into a recipe where no group has them.
     """
@@ -247,7 +247,7 @@ class Recorder(TorchDispatchMode):
 
     def _note_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         written = _written_by(func)
-        if not written or not self._storages or is_evaluation(func, args):
+        if not written or is_evaluation(func, args):
             return
         for tensor in _written_tensors(written, args, kwargs):
             self._note_write(tensor)
@@ -259,14 +259,13 @@ class Recorder(TorchDispatchMode):
             key = tensor.untyped_storage()._cdata
         except (RuntimeError, NotImplementedError):
             return  # A subclass without memory of its own; what it wraps is seen by itself.
-        known = self._storages.get(key)
-        if known is None:
-            return
         if self._before_write is not None:
             with shared_counters():
                 self._before_write(key)
-        known.writes += 1
-        known.latest = None
+        known = self._storages.get(key)
+        if known is not None:
+            known.writes += 1
+            known.latest = None
 
 
 _EVERYTHING: tuple[int | str, ...] = ("*",)

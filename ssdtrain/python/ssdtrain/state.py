@@ -65,7 +65,7 @@ class EngineState:
         self._loads = Loads(streams, self.books, checks=checks)
         self._lock = Guard()
         self._table = GroupTable()
-        self.recomputation = Recomputation(self._table, self._before_write)
+        self.recomputation = Recomputation(self._table, self._before_write, checks=checks)
         self._dropped: deque[Claim] = deque()
         self._lingering = Lingering()
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
@@ -150,9 +150,16 @@ class EngineState:
         group.state = State.RELEASED
         group.run.released(group)
 
-    def _before_write(self, groups: list[Group]) -> None:
-        """What these groups are computed from is about to change: compute them now."""
-        for group in groups:
+    def _before_write(self, groups: list[Group], readers: list[Group]) -> None:
+        """The bytes of groups, and what readers are computed from, are about to change.
+
+        Whether a version will show it nobody knows yet (``.data`` has a counter of its own). Where
+        none does, the graph means the memory itself, as it is in backward.
+        """
+        with self._lock.free():
+            for group in groups:
+                self._hold_again(group)
+        for group in readers:
             if group.state is not State.DROPPED:
                 continue
             output = self._run_recipe(group)
@@ -161,6 +168,22 @@ class EngineState:
                     self._dropped.extend(self.recomputation.keep(group, output))
                     self.books.residency.add(group)
                     self.books.count_kept(group, "what it is computed from changed")
+
+    def _hold_again(self, group: Group) -> None:
+        original = group.source.get()
+        if original is None or group.state in (State.KEPT, State.RELEASED):
+            return
+        self._stores.release(group)
+        for ticket in (group.stored and group.stored.out, group.transfer):
+            if ticket is not None:
+                self._lingering.add(ticket, (group.held, original))
+        if group.stored is not None:
+            group.stored.free()
+        self._dropped.extend(self.recomputation.release(group))
+        group.loaded = group.stored = group.transfer = group.checksum = None
+        group.held, group.state = original, State.KEPT
+        self.books.residency.add(group)
+        self.books.count_kept(group, "written to after the save")
 
     def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
         """A storage with a saved tensor's bytes; :mod:`ssdtrain.fetching` does it."""

@@ -297,7 +297,8 @@ def end_of(ticket: Ticket) -> Exception | None:
     """Wait for the end; the error of the work. Raises only if the end does not come in time."""
     try:
         ticket.result()
-    except (Error, OSError) as error:
+    except Exception as error:
+        # Of any kind: ValueError if the extent was freed before its turn.
         if not ticket.done():
             raise
         return error
