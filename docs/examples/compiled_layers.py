@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from neighbor_sampling import Block
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 import hector
 
@@ -13,14 +14,25 @@ __all__ = ["CompiledLayer", "LibraryLayer"]
 
 
 @hector.compile
-def relational_mean(g: hector.Graph, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Sum over the relations of the mean over each relation's in-edges, float32 [nodes, out]."""
+def relational_mean(
+    g: hector.Graph, x: torch.Tensor, weight: torch.Tensor, root: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """The node itself, and for each relation the mean over its in-edges, float32 [nodes, out]."""
     message = hector.linear(x[g.src], weight[g.rel])
-    return hector.aggregate(message, g, reduce="mean_rel")
+    return hector.aggregate(message, g, reduce="mean_rel") + x @ root + bias
+
+
+# A graph sorts its edges when it is made, so it is made once for each block, not for each layer
+# and pass; it goes when its block does.
+_GRAPHS: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
 def _graph(block: Block, num_relations: int) -> hector.Graph:
-    return hector.Graph(block.edge_index, block.edge_type, block.num_nodes, num_relations)
+    graph: hector.Graph | None = _GRAPHS.get(block)
+    if graph is None:
+        graph = hector.Graph(block.edge_index, block.edge_type, block.num_nodes, num_relations)
+        _GRAPHS[block] = graph
+    return graph
 
 
 class LibraryLayer(nn.Module):
@@ -46,5 +58,6 @@ class CompiledLayer(nn.Module):
 
     def forward(self, x: torch.Tensor, block: Block) -> torch.Tensor:
         """Return float32 [num_nodes, width_out] for x [num_nodes, width_in]."""
-        aggregated: torch.Tensor = relational_mean(_graph(block, len(self.weight)), x, self.weight)
-        return aggregated + x @ self.root + self.bias
+        g = _graph(block, len(self.weight))
+        out: torch.Tensor = relational_mean(g, x, self.weight, self.root, self.bias)
+        return out
