@@ -211,8 +211,11 @@ def _add_rok(command: argparse.ArgumentParser) -> None:
     add("--host", default="8GiB", help="ceiling of pinned host memory (%(default)s)")
     add("--ssd", default="200GiB", help="ceiling of disk space (%(default)s)")
     add("--min-bytes", default="1MiB", help="smaller tensors stay (%(default)s)")
-    add("--backlog", default="256MiB", help="bytes on their way out at a time (%(default)s)")
-    add("--prefetch", default="256MiB", help="bytes loaded ahead of backward (%(default)s)")
+    add("--backlog", default="256MiB",
+        help="bytes on their way out at a time without a plan, where two of the largest tensors"
+        " are not more (%(default)s)")  # fmt: skip
+    add("--prefetch", default="256MiB",
+        help="bytes loaded ahead of backward without a plan (%(default)s)")  # fmt: skip
     add("--max-memory", metavar="SIZE", help="for 'planned'")
     add("--max-slowdown", type=float, metavar="SHARE", help="for 'planned', 0.02 is 2 %%")
     add("--out", type=Path, default=Path("rok"), metavar="PATH",
