@@ -6,7 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Literal
 
 from .faults import FaultLog
 from .residency import Residency
@@ -91,12 +92,18 @@ class Books:
                 self.tracer.device_span(Lane.COMPUTE, "wait", *marks)
             counts.wait_seconds += time.perf_counter() - begin
 
-    def count_bytes(self, backlog: int) -> None:
-        """Enter what is where into the trace, now and then."""
-        now = time.monotonic_ns()
-        if now - self._counted < _COUNTER_NS:
-            return
-        self._counted = now
+    def tick(self, kind: Literal["save", "need"], group: Group, backlog: int) -> int:
+        """Count a tick of a group's step, with so many bytes on their way out; its number."""
+        now = monotonic_ns()
+        if now - self._counted >= _COUNTER_NS:
+            self._counted = now
+            self._count_bytes(backlog)
+        residency = self.residency
+        resident = residency.settle() if residency.doubtful else residency.nbytes
+        return group.run.tick(kind, group, resident)
+
+    def _count_bytes(self, backlog: int) -> None:
+        """Enter what is where into the trace."""
         device = self.residency.nbytes
         profile = self.run.profile
         if profile is not None and profile.detailed and profile.allocated:

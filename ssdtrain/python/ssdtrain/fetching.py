@@ -12,9 +12,9 @@ from datapath_core import Error
 
 from .checks import verify
 from .faults import lost, resized
-from .group import Group, State
+from .group import LOADED, RELEASED, Group
 from .policy import NOTHING, Actions
-from .saved import Claim, MovedTensor
+from .saved import Claim
 from .state import EngineState
 from .stores import present
 from .trace import Lane
@@ -28,67 +28,82 @@ __all__ = ["Fetching"]
 class Fetching(EngineState):
     """The half of the engine that the backward pass sees."""
 
-    def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
-        """A storage with a saved tensor's bytes, and the original position of its first byte."""
-        return self._fetch(saved.claim, saved.describe, is_tick=True)
-
-    def _fetch(
-        self, claim: Claim, describe: Callable[[], str], *, is_tick: bool
+    def fetch(
+        self, claim: Claim, describe: Callable[[], str], is_tick: bool = True
     ) -> tuple[torch.UntypedStorage, int]:
+        """A storage with a saved tensor's bytes, and the original position of its first byte.
+
+        Parameters
+        ----------
+        claim : Claim
+        describe : callable
+            Names the tensor in errors.
+        is_tick : bool
+            Whether backward asks, not another group that is computed from this one.
+        """
+        loads = self._loads
         with self._lock.free():
             self._drain()
-            group = claim.group.resolve()
-            if group.state is State.RELEASED:
+            group = claim.group
+            if group.merged_into is not None:
+                group = group.resolve()
+            if group.state is RELEASED:
                 raise RuntimeError(
                     "ssdtrain: the offloader was closed before this backward pass; call close()"
                     " after the last backward"
                 )
             found = group.alive()
-            self.books.count(group)
-            actions = self._tick_of_need(group) if is_tick else NOTHING
+            if not group.is_counted:
+                self.books.count(group)
+            actions = NOTHING if group.is_needed or not is_tick else self._tick_of_need(group)
             if found is not None:
                 if found[0].nbytes() < group.span.stop - found[1]:
                     raise resized(describe(), group, found[0].nbytes())
-                if found[1] == 0 and group.state is not State.LOADED:
-                    self.books.run.counts.forwarded_bytes += group.nbytes
-                if not is_tick and group.state is not State.LOADED:
-                    group.watch.check(describe())
+                if group.state is not LOADED:
+                    if found[1] == 0:
+                        self.books.run.counts.forwarded_bytes += group.nbytes
+                    if not is_tick:
+                        group.watch.check(describe())
             elif group.ingredients is None:
                 if not group.in_memory_again():
                     self.books.residency.remove(group)
-                    self._loads.start(group, describe())
-                found = present(group.held), group.loaded_start
+                    loads.start(group, describe)
+                held = group.held
+                assert held is not None
+                found = held, group.loaded_start
             transfer = group.transfer
             if found is not None and transfer is None:
-                self._loads.consume(claim, group)
-        self._pause(group)
+                loads.consume(claim, group)
+            if self._delays is None and actions is not NOTHING and not actions.drops:
+                self._read(actions)
+                actions = NOTHING
+            if transfer is not None and loads.has_arrived(group, transfer):
+                loads.consume(claim, group)
+                transfer = None
+        if self._delays is not None:
+            self._pause(group)
         if actions is not NOTHING:
             self._carry_out(actions)
         if transfer is not None:
             self._arrive(group, transfer, claim, describe)
-        if found is None or self._is_foreign(group, found[0]):
+        if found is None or (group.ingredients is not None and self._is_foreign(group, found[0])):
             found = self._compute(group)
             with self._lock.free():
-                self._loads.consume(claim, group)
+                loads.consume(claim, group)
         return found
 
     def _tick_of_need(self, group: Group) -> Actions:
-        if group.is_needed:
-            return NOTHING
         group.is_needed = True
-        run = group.run
-        profile = run.profile
-        if profile is not None and self.steps.is_alive_elsewhere(group):
-            profile.is_alive_elsewhere(group)
-        self.books.count_bytes(self._stores.nbytes)
-        tick = run.tick("need", group, self.books.residency.settle())
-        return run.policy.needed(tick, group, self._stores)
+        run, stores = group.run, self._stores
+        if run.timeline is not None and self.steps.is_alive_elsewhere(group):
+            run.timeline.is_alive_elsewhere(group)
+        tick = self.books.tick("need", group, stores.nbytes)
+        return run.policy.needed(tick, group, stores)
 
     def _is_foreign(self, group: Group, storage: torch.UntypedStorage) -> bool:
         """Whether a group was computed again on another stream, which this one does not follow."""
         return (
-            group.ingredients is not None
-            and group.state is State.LOADED
+            group.state is LOADED
             and storage is group.held
             and group.load_stream != self._streams.current(group.device)
         )
@@ -113,7 +128,7 @@ class Fetching(EngineState):
 
         for operand, read in zip(recipe.inputs, ingredients.reads, strict=True):
             if isinstance(read, Claim):
-                storage, start = self._fetch(read, describe, is_tick=False)
+                storage, start = self.fetch(read, describe, is_tick=False)
             else:
                 operand.check(read, describe())
                 storage, start = read, 0

@@ -8,7 +8,7 @@ lock.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .storage import ByteRange, VersionWatch, WeakStorage, alignment_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .run import Run
     from .saved import Claim
 
-__all__ = ["Group", "State"]
+__all__ = ["KEPT", "LOADED", "LOADING", "RELEASED", "STORED", "STORING", "Group", "State"]
 
 
 class State(enum.Enum):
@@ -35,6 +35,15 @@ class State(enum.Enum):
     LOADED = "loaded"  # on a tier, and in memory again
     DROPPED = "recompute"  # nowhere: a recipe computes them again
     RELEASED = "released"
+
+
+# Python 3.11 takes several times as long to find a member of an enumeration as a global.
+KEPT: Final = State.KEPT
+STORING: Final = State.STORING
+STORED: Final = State.STORED
+LOADING: Final = State.LOADING
+LOADED: Final = State.LOADED
+RELEASED: Final = State.RELEASED
 
 
 class Group:
@@ -96,14 +105,14 @@ class Group:
         span: ByteRange,
         run: Run,
     ) -> None:
-        self.state = State.KEPT
-        self.device = storage.device
-        self.source = WeakStorage(storage)
+        start, stop = span
+        self.state: State = KEPT
+        self.device = device = storage.device
+        self.source = source = WeakStorage(storage)
         self.watch = watch
         self.span = span
-        self.nbytes = span.stop - span.start
-        address = self.source.pointer + span.start
-        self.loaded_start = span.start - address % alignment_of(self.device)
+        self.nbytes = stop - start
+        self.loaded_start = start - (source.pointer + start) % alignment_of(device)
         self.held: torch.UntypedStorage | None = storage
         self.loaded: WeakStorage | None = None
         self.stored: StoredCopy | None = None
@@ -135,12 +144,13 @@ class Group:
         """Whether the group stands for bytes of this storage at this version."""
         # Tensors over one storage can have counters of their own (``.data``): equal numbers only
         # mean equal bytes if this group's counter has not moved either.
-        unchanged = self.watch.version == version == self.watch.current()
+        watch = self.watch
+        unchanged = watch.version == version == watch.current()
         return unchanged and self.source.is_same_memory(storage)
 
     def in_memory_again(self) -> bool:
         """Whether a loaded copy is held or on its way."""
-        return self.state in (State.LOADING, State.LOADED) and self.held is not None
+        return self.held is not None and (self.state is LOADED or self.state is LOADING)
 
     def alive(self) -> tuple[torch.UntypedStorage, int] | None:
         """A storage with the bytes, and the position in the original of its first byte.
@@ -149,12 +159,12 @@ class Group:
         alive.
         """
         state = self.state
-        if (state is State.KEPT or state is State.STORING) and self.held is not None:
+        if (state is KEPT or state is STORING) and self.held is not None:
             return self.held, 0
         original = self.source.get()
         if original is not None:
             return original, 0
-        if self.state is State.LOADED and self.loaded is not None:
+        if state is LOADED and self.loaded is not None:
             copy = self.loaded.get()
             if copy is not None:
                 return copy, self.loaded_start
@@ -162,7 +172,7 @@ class Group:
 
     def whereabouts(self) -> str:
         """The tier that the bytes are on, or why memory still holds them."""
-        if self.state is State.STORING:
+        if self.state is STORING:
             return "still being stored"
         if self.ingredients is not None:
             return "alive elsewhere" if self.source.get() is not None else "recompute"
@@ -172,6 +182,6 @@ class Group:
 
     def phase(self) -> str:
         """Where the bytes are, in a word for the report."""
-        if self.stored is None or self.state is not State.STORED:
+        if self.stored is None or self.state is not STORED:
             return self.state.value
         return self.stored.phase

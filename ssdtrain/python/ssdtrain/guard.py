@@ -33,12 +33,18 @@ class Guard:
 
     def free(self) -> threading.RLock:
         """The lock, for ``with``; raises ``RuntimeError`` if this thread is inside already."""
-        if self.is_mine:
+        lock = self._lock
+        if lock._is_owned():  # type: ignore[attr-defined]
             raise RuntimeError(
                 "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
                 " called the same offloader; call it from the training code instead"
             )
-        return self._lock
+        return lock
+
+    def if_free(self) -> threading.RLock | None:
+        """The lock, for ``with``; None if this thread is inside already."""
+        lock = self._lock
+        return None if lock._is_owned() else lock  # type: ignore[attr-defined]
 
     @property
     def is_mine(self) -> bool:

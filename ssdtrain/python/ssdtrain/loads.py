@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +17,9 @@ from datapath_core import Error
 from .books import Books
 from .checks import verify
 from .faults import lost
-from .group import Group, State
+from .group import LOADED, LOADING, STORED, Group
 from .saved import Claim
 from .storage import ByteRange, WeakStorage, bytes_of
-from .stores import present
 from .streams import Streams
 from .trace import Lane
 
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from datapath_core.streams import Ticket
 
 __all__ = ["Lingering", "Loads"]
+
+_READ = Lane.READ
+# A tensor is made for nothing where only its memory is wanted.
+_allocate: Callable[..., torch.UntypedStorage] = torch.UntypedStorage
 
 
 class Loads:
@@ -48,47 +51,50 @@ class Loads:
         self._begun: list[torch.UntypedStorage] = []
         self._interrupted: list[torch.UntypedStorage] = []
 
-    def start(self, group: Group, what: str) -> None:
+    def start(self, group: Group, what: Callable[[], str]) -> None:
         """Start to load a group that is on a tier."""
-        padding = group.span.start - group.loaded_start
-        stream = self._streams.current(group.device)
-        self._books.residency.add(group)
+        device, nbytes, streams, books = group.device, group.nbytes, self._streams, self._books
+        padding = group.span[0] - group.loaded_start
+        stream = streams.current(device)
+        first = 0 if stream is None else streams.submitted(device)
+        books.residency.add(group)
         try:
-            copy = torch.empty(padding + group.nbytes, dtype=torch.uint8, device=group.device)
-            storage = copy.untyped_storage()
-            span = ByteRange(padding, padding + group.nbytes)
+            storage = _allocate(padding + nbytes, device=device)
+            span = ByteRange(padding, padding + nbytes)
             # Held from before the transfer knows its address until long after: an interrupt in
             # between must not free memory that is being written to.
             self._begun.append(storage)
-            group.begun, first = time.monotonic_ns(), self._streams.submitted(group.device)
-            transfer = present(group.stored).read(storage, span, group.device, stream)
+            group.begun = monotonic_ns()
+            stored = group.stored
+            assert stored is not None
+            transfer = stored.read(storage, span, device, stream)
         except (Error, OSError) as error:
-            self._books.residency.remove(group)
-            raise lost(error, what, group) from error
+            books.residency.remove(group)
+            raise lost(error, what(), group) from error
         except BaseException:
-            self._books.residency.remove(group)
+            books.residency.remove(group)
             raise
-        group.transfer, group.held, group.state = transfer, storage, State.LOADING
+        group.transfer, group.held, group.state = transfer, storage, LOADING
         self._begun.pop()
         group.loaded = WeakStorage(storage)
         group.load_stream = stream
         group.load_count += 1
         group.awaited = len(group.claims)
-        self._books.run.counts.loaded_bytes += group.nbytes
+        books.run.counts.loaded_bytes += nbytes
         if stream is not None:
-            self._trace(group, Lane.H2D, self._streams.submitted(group.device) - 1, first)
+            self._trace(group, streams.submitted(device) - 1, first)
 
     def begin_step(self) -> None:
         """Let go of what was held for interrupted loads, two steps ago."""
         self._interrupted, self._begun = self._begun, []
 
-    def _trace(self, group: Group, lane: Lane, number: int = -1, first: int = 0) -> None:
+    def _trace(self, group: Group, number: int, first: int) -> None:
         sequence = (f"cuda:{group.device.index or 0}", number) if number >= first else None
         self._books.tracer.span(
-            lane,
+            Lane.H2D,
             "load",
             group.begun,
-            time.monotonic_ns(),
+            monotonic_ns(),
             group=group.index,
             nbytes=group.nbytes,
             sequence=sequence,
@@ -96,10 +102,13 @@ class Loads:
 
     def start_early(self, group: Group) -> None:
         """Start to load a group before it is asked for, if it has to be loaded at all."""
-        if group.stored is None or group.in_memory_again() or group.alive() is not None:
+        if group.state is STORED:
+            if group.source.get() is not None:
+                return
+        elif group.stored is None or group.in_memory_again() or group.alive() is not None:
             return
         try:
-            self.start(group, "loaded early")
+            self.start(group, _early)
         except (Error, OSError, RuntimeError):
             return  # The fetch that needs it tries again, and reports.
 
@@ -115,6 +124,25 @@ class Loads:
         if storage is not None and stream != group.load_stream:
             self._streams.use(bytes_of(storage, ByteRange(0, storage.nbytes())))
 
+    def has_arrived(self, group: Group, transfer: Ticket) -> bool:
+        """Whether nothing has to be waited for, ordered or compared; then it is as arrived."""
+        if (
+            self._checks
+            or not transfer.done()
+            or self._streams.current(group.device) != group.load_stream
+        ):
+            return False
+        try:
+            transfer.result()
+        except (Error, OSError):
+            return False  # :meth:`arrive` raises it again, where it can be reported.
+        if group.transfer is transfer:
+            group.state = LOADED
+            if group.load_stream is None:
+                self._books.tracer.moved(_READ, "load", group)
+            group.transfer = None
+        return True
+
     def verify(self, group: Group, describe: Callable[[], str]) -> None:
         """Outside the lock: compare what came back with what went."""
         storage = group.held
@@ -124,9 +152,9 @@ class Loads:
     def arrived(self, group: Group, transfer: Ticket) -> None:
         """After :meth:`arrive`."""
         if group.transfer is transfer:
-            group.state = State.LOADED
+            group.state = LOADED
             if group.load_stream is None:
-                self._trace(group, Lane.READ)
+                self._books.tracer.moved(_READ, "load", group)
             # Consumers on other streams have to wait as well, until the host has seen the end.
             if transfer.done():
                 group.transfer = None
@@ -134,7 +162,7 @@ class Loads:
     def failed(self, group: Group, transfer: Ticket) -> None:
         """After an error in :meth:`arrive`: as before the load."""
         if group.transfer is transfer:
-            group.state = State.STORED
+            group.state = STORED
             group.held = group.loaded = group.transfer = None
             self._books.residency.remove(group)
 
@@ -145,8 +173,12 @@ class Loads:
             return
         claim.load_seen = group.load_count
         group.awaited -= 1
-        if group.awaited <= 0 and group.state is State.LOADED:
+        if group.awaited <= 0 and group.state is LOADED:
             group.held = None
+
+
+def _early() -> str:
+    return "loaded early"
 
 
 class Lingering:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from .group import Group
-from .plan import Plan, Where
+from .plan import GroupPlan, Plan, Where
 
 __all__ = [
     "NOTHING", "Actions", "KeepPolicy", "Outgoing", "Placement", "PlannedPolicy", "Policy",
@@ -202,7 +202,11 @@ class PlannedPolicy:
         self._groups = groups
         self._rest = rest
         self._last = 2 * len(plan.groups)
-        self._placements = {where: Placement(where, "planned to stay") for where in Where}
+        placements = {where: Placement(where, "planned to stay") for where in Where}
+        # Bytes, where to, and the tick before which it cannot be needed.
+        self._planned = [
+            (entry.nbytes, placements[entry.where], _earliest(entry)) for entry in plan.groups
+        ]
         self._ticks: dict[int, tuple[list[int], list[int], list[int]]] = {}
         for index, entry in enumerate(plan.groups):
             for kind, tick in enumerate((entry.drop_at, entry.read_at, entry.load_at)):
@@ -215,10 +219,11 @@ class PlannedPolicy:
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
         if self.deviated is None:
+            index, planned = group.index, self._planned
+            if index < len(planned) and planned[index][0] == group.nbytes:
+                return planned[index][1]
             self._compare(group)
-        if self.deviated is not None:
-            return self._rest.place(group, outgoing)
-        return self._placements[self.plan.groups[group.index].where]
+        return self._rest.place(group, outgoing)
 
     def _urgency(self, index: int) -> tuple[int, int]:
         """Of those that start at one tick the first that is needed goes first."""
@@ -239,33 +244,35 @@ class PlannedPolicy:
         """As :meth:`Policy.saved`."""
         if self.deviated is not None:
             return self._rest.saved(tick, group, outgoing)
-        return self._at(tick)
+        return self._at(tick) if tick in self._ticks else NOTHING
 
     def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
         """As :meth:`Policy.needed`."""
         if self.deviated is None:
-            planned = self.plan.groups[group.index]
-            late = planned.load_at if planned.load_at is not None else planned.drop_at
-            if late is not None and late > tick:
-                self.deviated = f"group {group.index} was needed at tick {tick}, before planned"
-        if self.deviated is not None:
-            return self._rest.needed(tick, group, outgoing)
-        return self._at(tick)
+            if tick >= self._planned[group.index][2]:
+                return self._at(tick) if tick in self._ticks else NOTHING
+            self.deviated = f"group {group.index} was needed at tick {tick}, before planned"
+        return self._rest.needed(tick, group, outgoing)
 
     def _at(self, tick: int) -> Actions:
-        entry = self._ticks.get(tick)
-        if entry is None:
-            return NOTHING
-        drops, reads, loads = entry
+        drops, reads, loads = self._ticks[tick]
         return Actions(
             self._live(drops) if drops else (),
             self._live(reads) if reads else (),
             self._live(loads) if loads else (),
         )
 
-    def _live(self, indices: Sequence[int]) -> list[Group]:
+    def _live(self, indices: Sequence[int]) -> Sequence[Group]:
         groups, known = self._groups, len(self._groups)
+        if len(indices) == 1:
+            first = groups[indices[0]] if indices[0] < known else None
+            return () if first is None else (first,)
         return [group for i in indices if i < known and (group := groups[i]) is not None]
+
+
+def _earliest(entry: GroupPlan) -> int:
+    tick = entry.drop_at if entry.load_at is None else entry.load_at
+    return 0 if tick is None else tick
 
 
 def _before(group: Group) -> Iterator[Group]:

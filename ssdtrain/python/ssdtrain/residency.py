@@ -24,14 +24,15 @@ class Residency:
     ----------
     nbytes : int
         Bytes of groups in memory: originals that a group or something else holds, loaded copies.
+    doubtful : deque of Group
+        Given back, while something else still held the memory.
     profile : Profile or None
         Is told of every change.
     """
 
     def __init__(self) -> None:
         self.nbytes = 0
-        # Given back, while something else still held the memory.
-        self._doubtful: deque[Group] = deque()
+        self.doubtful: deque[Group] = deque()
         self.profile: Profile | None = None
 
     def begin_step(self, profile: Profile | None, groups: Iterable[Group] = ()) -> None:
@@ -62,18 +63,19 @@ class Residency:
         if group.source.get() is None:
             self.remove(group)
         elif group.is_resident:
-            self._doubtful.append(group)
+            self.doubtful.append(group)
 
     def settle(self) -> int:
         """Look whether what else held memory has let go; the bytes in memory."""
-        if not self._doubtful:
+        doubtful = self.doubtful
+        if not doubtful:
             return self.nbytes
-        for _ in range(min(len(self._doubtful), _SETTLE_WINDOW)):
-            group = self._doubtful.popleft()
+        for _ in range(min(len(doubtful), _SETTLE_WINDOW)):
+            group = doubtful.popleft()
             if not group.is_resident or group.held is not None:
                 continue
             if group.source.get() is None:
                 self.remove(group)
             else:
-                self._doubtful.append(group)
+                doubtful.append(group)
         return self.nbytes

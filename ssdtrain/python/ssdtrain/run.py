@@ -30,6 +30,8 @@ class Run:
 
     Attributes
     ----------
+    timeline : Profile or None
+        The same, if it wants to know of each tick.
     groups : list of Group or None
         None once the graph has let go of it.
     group_bytes : list of int
@@ -46,6 +48,7 @@ class Run:
         self.counts = StepCounts(number)
         self.policy = policy
         self.profile = profile
+        self.timeline = profile if profile is not None and profile.detailed else None
         self.groups: list[Group | None] = []
         self.group_bytes: list[int] = []
         self.ticks = 0
@@ -56,13 +59,14 @@ class Run:
     @property
     def wants_recipes(self) -> bool:
         """Whether its timeline is to say what could be computed again."""
-        return self.profile is not None and self.profile.detailed
+        return self.timeline is not None
 
     def add(self, group: Group) -> int:
         """Enter a group; its position."""
-        self.groups.append(group)
+        groups = self.groups
+        index = len(groups)
+        groups.append(group)
         self.group_bytes.append(group.nbytes)
-        index = len(self.groups) - 1
         self.held.add(index)
         return index
 
@@ -70,19 +74,23 @@ class Run:
         """The graph has let go of a group; said twice, it is the same."""
         self.groups[group.index] = None
         self.held.discard(group.index)
-        if self.profile is not None:
-            self.profile.released(group)
-            if self.needs and not self.held:
-                self.profile.look_at_peak()
+        if self.timeline is not None:
+            self.timeline.released(group)
+        elif self.profile is not None and self.needs and not self.held:
+            self.profile.look_at_peak()
 
     def tick(self, kind: Literal["save", "need"], group: Group, resident: int) -> int:
         """Count a tick, at which so many bytes of groups are in memory; its number."""
         # What is between ticks: a group that is saved comes and may go within its tick.
-        between = resident - group.nbytes if kind == "save" else resident
-        self.peak_bytes = max(self.peak_bytes, between)
+        if kind == "save":
+            between = resident - group.nbytes
+        else:
+            between = resident
+            self.needs += 1
+        if between > self.peak_bytes:
+            self.peak_bytes = between
         number = self.ticks
-        self.ticks += 1
-        self.needs += kind == "need"
-        if self.profile is not None:
-            self.profile.tick(kind, group, resident)
+        self.ticks = number + 1
+        if self.timeline is not None:
+            self.timeline.tick(kind, group, resident)
         return number

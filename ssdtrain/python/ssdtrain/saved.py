@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .storage import Layout, VersionWatch, changed_in_place
+from .storage import VersionWatch, changed_in_place, laid_on
 
 if TYPE_CHECKING:
     from .group import Group
     from .state import EngineState
 
-__all__ = ["KeptTensor", "MovedTensor"]
+__all__ = ["Claim", "KeptTensor", "MovedTensor"]
+
+_count_modes = torch._C._len_torch_dispatch_stack
 
 
 class KeptTensor:
@@ -54,15 +56,18 @@ class Claim:
 class MovedTensor:
     """A tensor whose bytes are a group's."""
 
-    __slots__ = ("_engine", "_layout", "_watch", "claim")
+    __slots__ = ("_dtype", "_engine", "_offset", "_size", "_stride", "_watch", "claim")
 
     def __init__(
-        self, engine: EngineState, group: Group, layout: Layout, watch: VersionWatch
+        self, engine: EngineState, group: Group, tensor: torch.Tensor, watch: VersionWatch
     ) -> None:
         self._engine = engine
-        self._layout = layout
-        self._watch = watch
         self.claim = Claim(group)
+        self._watch = watch
+        self._dtype = tensor.dtype
+        self._size = tensor.size()
+        self._stride = tensor.stride()
+        self._offset: int = tensor.storage_offset()  # type: ignore[assignment]
 
     def get(self) -> torch.Tensor:
         """The tensor, as it was saved.
@@ -74,25 +79,25 @@ class MovedTensor:
         IoError
             If its bytes cannot be read back.
         """
-        if self._watch.current() != self._watch.version:
-            self._watch.check(self.describe())
-        if torch._C._len_torch_dispatch_stack() > 0:
+        watch = self._watch
+        if watch.alias._version != watch.version:
+            watch.check(self.describe())
+        if _count_modes() > 0:
             with torch._C._DisableTorchDispatch():
                 return self._get()
         return self._get()
 
     def _get(self) -> torch.Tensor:
-        storage, start = self._engine.fetch(self)
-        return self._watch.attach(self._layout.on(storage, start))
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tensor belongs."""
-        return self._layout.device
+        storage, start = self._engine.fetch(self.claim, self.describe)
+        dtype, offset = self._dtype, self._offset
+        if start:
+            offset -= start // dtype.itemsize
+        device = self.claim.group.device
+        return self._watch.attach(laid_on(storage, dtype, device, offset, self._size, self._stride))
 
     def describe(self) -> str:
         """Dtype, shape and device, for messages."""
-        return f"[{self._layout.dtype}, {tuple(self._layout.size)}, {self._layout.device}]"
+        return f"[{self._dtype}, {tuple(self._size)}, {self.claim.group.device}]"
 
     def __del__(self) -> None:
         self._engine.drop(self.claim)

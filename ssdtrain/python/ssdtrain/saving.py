@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import torch
 
 from .checks import checksum
-from .group import Group, State
+from .group import KEPT, Group
 from .plan import Where
 from .policy import NOTHING, Actions, Placement
 from .saved import KeptTensor, MovedTensor
 from .state import EngineState
-from .storage import ByteRange, Layout, VersionWatch, WeakStorage, bytes_of
+from .storage import ByteRange, VersionWatch, WeakStorage, bytes_of
 from .stores import present
 from .subclasses import WrappedTensor, is_wrapper
 
 __all__ = ["Saving"]
+
+_count_modes = torch._C._len_torch_dispatch_stack
+_RECOMPUTE: Final = Where.RECOMPUTE
 
 
 class Saving(EngineState):
@@ -40,7 +46,7 @@ class Saving(EngineState):
             found = self.selection.examine(tensor)
         if isinstance(found, str):
             return self._keep(tensor, found)
-        if torch._C._len_torch_dispatch_stack() > 0:
+        if _count_modes() > 0:
             # The engine's own operators are no model's.
             with torch._C._DisableTorchDispatch():
                 return self._move(tensor, found)
@@ -58,22 +64,25 @@ class Saving(EngineState):
         if self._excluded and (reason := self._reason_of_storage(storage)) is not None:
             return self._keep(tensor, reason)
         watch = VersionWatch(tensor)
-        layout = Layout.of(tensor)
         actions: Actions | None = NOTHING
         with self._lock.free():
             self._drain()
             self.books.run.counts.saved_tensors += 1
-            group = self._find(storage, watch, span)
+            group = None
+            siblings = self._table.with_key(storage._cdata)
+            if siblings:
+                group = self._find(siblings, storage, watch, span)
             is_new = group is None
             if group is None:
-                group = self._make(storage, watch, span, tensor)
+                group = self._make(siblings, storage, watch, span, tensor)
             # From here on an exception lets go of the claim, and with it of the group.
-            saved = MovedTensor(self, group, layout, watch)
+            saved = MovedTensor(self, group, tensor, watch)
             group.claims.add(saved.claim)
             group.awaited += 1
             if is_new:
                 actions = self._place(group, tensor)
-        self._pause(group)
+        if self._delays is not None:
+            self._pause(group)
         while actions is None:
             self._stores.wait_for_room()
             with self._lock.free():
@@ -95,10 +104,14 @@ class Saving(EngineState):
         return None
 
     def _find(
-        self, storage: torch.UntypedStorage, watch: VersionWatch, span: ByteRange
+        self,
+        siblings: Sequence[Group],
+        storage: torch.UntypedStorage,
+        watch: VersionWatch,
+        span: ByteRange,
     ) -> Group | None:
         """The group that has these bytes already."""
-        for group in self._table.of(storage):
+        for group in siblings:
             if self._stands_for(group, storage, watch) and group.span.covers(span):
                 self.books.run.counts.shared_tensors += 1
                 return group
@@ -106,17 +119,20 @@ class Saving(EngineState):
 
     def _make(
         self,
+        siblings: Sequence[Group],
         storage: torch.UntypedStorage,
         watch: VersionWatch,
         span: ByteRange,
         tensor: torch.Tensor,
     ) -> Group:
         """A new group with these bytes; it absorbs those that overlap."""
-        overlapped = [
-            group
-            for group in self._table.of(storage)
-            if group.span.overlaps(span) and self._stands_for(group, storage, watch)
-        ]
+        overlapped: Sequence[Group] = ()
+        if siblings:
+            overlapped = [
+                group
+                for group in siblings
+                if group.span.overlaps(span) and self._stands_for(group, storage, watch)
+            ]
         for group in overlapped:
             span = span.union(group.span)
         if overlapped:
@@ -126,7 +142,8 @@ class Saving(EngineState):
         run = self.books.run
         group = Group(storage, watch, span, run)
         self._table.add(group)
-        self.steps.saved(run, group, tensor)
+        if run.profile is not None or self.steps.device is None:
+            self.steps.saved(run, group, tensor)
         for other in overlapped:
             group.claims |= other.claims
             group.awaited += len(other.claims)
@@ -146,18 +163,21 @@ class Saving(EngineState):
 
     def _place(self, group: Group, tensor: torch.Tensor) -> Actions | None:
         """Let a new group go where its step's policy wants it. None: once there is room."""
-        if group.state is not State.KEPT:  # Another save has absorbed it.
+        if group.state is not KEPT:  # Another save has absorbed it.
             return NOTHING
-        run = group.run
-        placement = self.steps.place(run, group, self._stores)
-        if run.wants_recipes or placement.where is Where.RECOMPUTE:
+        run, stores = group.run, self._stores
+        policy = run.policy
+        was = policy.deviated
+        placement = policy.place(group, stores)
+        if policy.deviated is not None and was is None:
+            placement = self.steps.place_otherwise(run, group, stores, placement)
+        if run.timeline is not None or placement.where is _RECOMPUTE:
             placement = self._look_for_recipe(group, tensor, placement)
-        if group.ingredients is None and not self._stores.start(group, placement):
+        if group.ingredients is None and not stores.start(group, placement):
             return None
-        self.books.count_bytes(self._stores.nbytes)
-        tick = run.tick("save", group, self.books.residency.settle())
-        actions = run.policy.saved(tick, group, self._stores)
-        if actions is not NOTHING and self._stores.have_ended(actions):
+        tick = self.books.tick("save", group, stores.nbytes)
+        actions = run.policy.saved(tick, group, stores)
+        if actions is not NOTHING and stores.have_ended(actions):
             return NOTHING
         return actions
 

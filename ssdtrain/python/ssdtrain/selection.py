@@ -25,6 +25,11 @@ RECORDING_MODES = frozenset(
 )
 
 
+_new = tuple.__new__
+_count_modes = torch._C._len_torch_dispatch_stack
+_dispatch_keys = torch._C._dispatch_keys
+
+
 def _recording_mode() -> str | None:
     names = [type(mode).__name__ for mode in _get_current_dispatch_mode_stack()]
     return next((name for name in names if name in RECORDING_MODES), None)
@@ -55,24 +60,34 @@ class Selection:
             if is_parameter(tensor):
                 return "parameter"
             return f"subclass {type(tensor).__name__}"
-        if torch._C._len_torch_dispatch_stack() > 0 and (mode := _recording_mode()) is not None:
+        if _count_modes() > 0 and (mode := _recording_mode()) is not None:
             return f"inside {mode}"
         # All that these rules ask for is in a tensor's dispatch keys: one look for what was seen.
-        keys = torch._C._dispatch_keys(tensor).raw_repr()
+        keys = _dispatch_keys(tensor).raw_repr()
         if keys not in self._plain_keys:
             reason = self._reason_of_kind(tensor)
             if reason is not None:
                 return reason
             self._plain_keys.add(keys)
-        if is_parameter(tensor):
+        base = tensor._base
+        if tensor.requires_grad and tensor.is_leaf if base is None else is_parameter(tensor):
             return "parameter"
-        if tensor.numel() == 0:
+        count = tensor.numel()
+        if count == 0:
             return "smaller than min_bytes"
-        span = byte_range(tensor)
-        if span.stop - span.start < self.min_bytes:
+        itemsize = tensor.element_size()
+        first = tensor.storage_offset() * itemsize
+        if tensor.is_contiguous():
+            start, stop = first - first % ALIGNMENT, first + count * itemsize
+            span: ByteRange = _new(ByteRange, (start, stop))
+        else:
+            start, stop = span = byte_range(tensor)
+        if stop - start < self.min_bytes:
             return "smaller than min_bytes"
-        if (tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()) % ALIGNMENT:
+        if (tensor.data_ptr() - first) % ALIGNMENT:
             return "storage not aligned"  # No copy could be laid out alike.
+        if self._device_type == "cpu" and tensor.is_cpu:
+            return span
         reason = self._reason_of_device(tensor)
         return span if reason is None else reason
 

@@ -9,18 +9,18 @@ whoever holds the lock empties.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from .books import Books
 from .delays import Delays
-from .group import Group, State
+from .group import RELEASED, STORING, Group, State
 from .guard import Guard
 from .loads import Lingering, Loads
 from .policy import Actions
 from .recomputation import Recomputation
-from .saved import Claim, MovedTensor
+from .saved import Claim
 from .selection import Selection
 from .steps import Steps
 from .storage import WeakStorage
@@ -82,28 +82,33 @@ class EngineState:
     def _carry_out(self, actions: Actions) -> None:
         for group in actions.drops:
             stored = group.stored
-            if group.state is State.STORING and stored is not None:
+            if group.state is STORING and stored is not None:
                 self._pause(group)
                 self._stores.wait(group, stored)
         with self._lock.free():
             for group in actions.drops:
                 self._stores.give_back(group)
-            for group in actions.reads:
-                if group.stored is not None and group.alive() is None:
-                    group.stored.read_ahead()
-            for group in actions.loads:
-                self._loads.start_early(group)
+            self._read(actions)
+
+    def _read(self, actions: Actions) -> None:
+        for group in actions.reads:
+            if group.stored is not None and group.alive() is None:
+                group.stored.read_ahead()
+        for group in actions.loads:
+            self._loads.start_early(group)
 
     # ------------------------------------------------------------------ upkeep
 
     def drop(self, claim: Claim) -> None:
         """The graph has let go of a saved tensor. Safe on any thread, also inside the lock."""
-        if self._lock.is_forked:
+        lock = self._lock
+        if lock.is_forked:
             return
-        self._dropped.append(claim)
+        dropped = self._dropped
+        dropped.append(claim)
         # One may come between a drain and the end of the lock.
-        while self._dropped and not self._lock.is_mine:
-            with self._lock.free():
+        while dropped and (free := lock.if_free()) is not None:
+            with free:
                 self._drain()
         self.books.faults.flush()
 
@@ -111,43 +116,54 @@ class EngineState:
         """Catch up with ended transfers and dropped tensors."""
         with self._lock.free():
             self._drain()
-        while self._dropped and not self._lock.is_mine:
-            with self._lock.free():
+        while self._dropped and (free := self._lock.if_free()) is not None:
+            with free:
                 self._drain()
         self.books.faults.flush()
 
     def _drain(self) -> None:
+        dropped, stores, lingering = self._dropped, self._stores, self._lingering.held
+        if not (dropped or stores.groups or stores.trailing or lingering):
+            return
         if self._lock.is_forked:  # Transfers and tiers are the parent's.
             return
-        while self._dropped:
+        while dropped:
             # It leaves the queue last: an interrupt in between only repeats what follows.
-            claim = self._dropped[0]
-            group = claim.group.resolve()
-            if group.state is not State.RELEASED:
-                group.claims.discard(claim)
+            claim = dropped[0]
+            group = claim.group
+            if group.merged_into is not None:
+                group = group.resolve()
+            if group.state is not RELEASED:
+                claims = group.claims
+                claims.discard(claim)
                 self._loads.consume(claim, group)
-                if not group.claims:
+                if not claims:
                     self._release(group)
-            self._dropped.popleft()
-        if self._stores.has_work:
-            self._stores.settle()
+            dropped.popleft()
+        if stores.groups or stores.trailing:
+            stores.settle()
         if self._lingering.held:
             self._lingering.settle()
 
     def _release(self, group: Group) -> None:
         # An interrupt may come between any two lines; then all of it is done again.
-        self.books.count(group)
+        books = self.books
+        if not group.is_counted:
+            books.count(group)
         self._stores.release(group)
-        if group.stored is not None:
-            self._lingering.add(group.stored.out, group.held)
-            group.stored.free()
+        stored = group.stored
+        if stored is not None:
+            if not stored.out.done():
+                self._lingering.add(stored.out, group.held)
+            stored.free()
         if group.transfer is not None:
             self._lingering.add(group.transfer, group.held)
-        self._dropped.extend(self.recomputation.release(group))
+        if group.ingredients is not None:
+            self._dropped.extend(self.recomputation.release(group))
         group.held = group.loaded = group.stored = group.transfer = group.checksum = None
-        self.books.residency.remove(group)
+        books.residency.remove(group)
         self._table.remove(group)
-        group.state = State.RELEASED
+        group.state = RELEASED
         group.run.released(group)
 
     def _before_write(self, groups: list[Group], readers: list[Group]) -> None:
@@ -185,7 +201,9 @@ class EngineState:
         self.books.residency.add(group)
         self.books.count_kept(group, "written to after the save")
 
-    def fetch(self, saved: MovedTensor) -> tuple[torch.UntypedStorage, int]:
+    def fetch(
+        self, claim: Claim, describe: Callable[[], str], is_tick: bool = True
+    ) -> tuple[torch.UntypedStorage, int]:
         """A storage with a saved tensor's bytes; :mod:`ssdtrain.fetching` does it."""
         raise NotImplementedError
 

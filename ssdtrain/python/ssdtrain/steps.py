@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .group import Group, State
+from .group import KEPT, STORING, Group
 from .module_names import ModuleNames
 from .policy import KeepPolicy, Placement, PlannedPolicy, Policy, StreamingPolicy
 from .profile import CpuMeter, CudaMeter, Meter, Profile
@@ -168,11 +168,11 @@ class Steps:
         dtype = str(tensor.dtype).removeprefix("torch.")
         return f"{dtype} {shape} {self.modules.current()}".rstrip()
 
-    def place(self, run: Run, group: Group, outgoing: Outgoing) -> Placement:
-        """Where a new group goes; a step that is not the one planned may be another known one."""
-        was = run.policy.deviated
-        placement = run.policy.place(group, outgoing)
-        if run.policy.deviated is None or was is not None or self.steering is None:
+    def place_otherwise(
+        self, run: Run, group: Group, outgoing: Outgoing, placement: Placement
+    ) -> Placement:
+        """Where a new group goes whose step is not the one planned: it may be another known one."""
+        if self.steering is None:
             return placement
         order = self.steering.mismatch(run.group_bytes)
         self._orders[run] = order
@@ -188,7 +188,7 @@ class Steps:
         if group.stored is not None and self._streams.kind(group.device) == "cpu":
             return False  # Its store holds it, too.
         count: int = torch._C._storage_Use_Count(group.held._cdata)
-        return group.state in (State.KEPT, State.STORING) and count > 1
+        return (group.state is KEPT or group.state is STORING) and count > 1
 
     # ------------------------------------------------------------------ to look at
 

@@ -8,7 +8,7 @@ another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ __all__ = [
     "byte_range",
     "bytes_of",
     "changed_in_place",
+    "laid_on",
 ]
 
 # Every element size divides it, so a range that starts at a multiple holds whole elements of every
@@ -31,7 +32,9 @@ __all__ = [
 ALIGNMENT = 16
 
 _of_weak = torch.UntypedStorage._new_with_weak_ptr
+_new = tuple.__new__
 _empties: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+_alignments: dict[torch.device, int] = {}
 
 
 class WeakStorage:
@@ -57,7 +60,7 @@ class WeakStorage:
     def get(self) -> torch.UntypedStorage | None:
         """The storage, if something keeps it alive with the memory it had."""
         storage = _of_weak(self.key)
-        if storage is None or not self.is_same_memory(storage):
+        if storage is None or storage.data_ptr() != self.pointer or storage.nbytes() != self.nbytes:
             return None
         return storage
 
@@ -76,33 +79,35 @@ class VersionWatch:
     Autograd refuses to use a saved tensor that was changed in place, but not when hooks packed it.
     The watch is a detached alias, which shares the counter, whose memory has been swapped for an
     empty one.
+
+    Attributes
+    ----------
+    version : int
+        The counter when the watch began.
+    alias : torch.Tensor
+        Its ``_version`` is the counter now.
     """
 
-    __slots__ = ("_alias", "version")
+    __slots__ = ("alias", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.version: int = tensor._version
-        alias = tensor.detach()
-        key = tensor.dtype, tensor.device
-        empty = _empties.get(key)
-        if empty is None:
-            empty = _empties[key] = torch.empty(0, dtype=key[0], device=key[1])
-        alias.data = empty
-        self._alias = alias
+        self.alias = alias = tensor.detach()
+        alias.data = _empty(tensor.dtype, tensor.device)
 
     def current(self) -> int:
         """The counter now."""
-        return self._alias._version
+        return self.alias._version
 
     def check(self, what: str) -> None:
         """Raise ``RuntimeError`` if the tensor was changed in place since the watch began."""
-        current = self._alias._version
+        current = self.alias._version
         if current != self.version:
             raise changed_in_place(what, current, self.version)
 
     def attach(self, tensor: torch.Tensor) -> torch.Tensor:
         """The same bytes under the watched counter, so that later saves are watched as well."""
-        alias = self._alias.detach()
+        alias = self.alias.detach()
         alias.data = tensor
         return alias
 
@@ -148,19 +153,48 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Layout:
         """The layout of a strided tensor."""
-        return cls(
-            tensor.dtype,
-            tensor.device,
-            tensor.size(),
-            tensor.stride(),
-            tensor.storage_offset(),  # type: ignore[arg-type]
+        return _new(
+            cls,
+            (
+                tensor.dtype,
+                tensor.device,
+                tensor.size(),
+                tensor.stride(),
+                tensor.storage_offset(),
+            ),
         )
 
     def on(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
         """A tensor of this layout over a storage that begins at byte ``start`` of the original."""
-        offset = self.offset - start // self.dtype.itemsize if start else self.offset
-        tensor = torch.empty(0, dtype=self.dtype, device=self.device)
-        return tensor.set_(storage, offset, self.size, self.stride)
+        dtype, device, size, stride, offset = self
+        if start:
+            offset -= start // dtype.itemsize
+        return laid_on(storage, dtype, device, offset, size, stride)
+
+
+def laid_on(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    device: torch.device,
+    offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+) -> torch.Tensor:
+    """A tensor over a storage; ``offset`` and ``stride`` in elements."""
+    found = _empties.get((dtype, device))
+    if found is None:
+        found = _empty(dtype, device)
+    # ``data`` makes a tensor with a version counter of its own, and costs least.
+    return found.data.set_(storage, offset, size, stride)
+
+
+def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    key = dtype, device
+    found = _empties.get(key)
+    if found is None:
+        with torch.inference_mode(False):  # It outlives the mode, and has to have a version.
+            found = _empties[key] = torch.empty(0, dtype=dtype, device=device)
+    return found
 
 
 def changed_in_place(what: str, version: int, expected: int) -> RuntimeError:
@@ -175,7 +209,10 @@ def changed_in_place(what: str, version: int, expected: int) -> RuntimeError:
 
 def alignment_of(device: torch.device) -> int:
     """The alignment in bytes of fresh memory, as far as kernels look at it."""
-    return 64 if device.type == "cpu" else 256
+    found = _alignments.get(device)
+    if found is None:
+        found = _alignments[device] = 64 if device.type == "cpu" else 256
+    return found
 
 
 def byte_range(tensor: torch.Tensor) -> ByteRange:
@@ -186,11 +223,11 @@ def byte_range(tensor: torch.Tensor) -> ByteRange:
     MLP) whose spans nearly coincide: one stored copy then serves the set.
     """
     itemsize = tensor.element_size()
-    if tensor.is_contiguous():
-        start = int(tensor.storage_offset()) * itemsize
-        return ByteRange(start - start % ALIGNMENT, start + tensor.numel() * itemsize)
-    last = sum(int(n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     start = int(tensor.storage_offset()) * itemsize
+    if tensor.is_contiguous():
+        first = start - start % ALIGNMENT
+        return _new(ByteRange, (first, start + tensor.numel() * itemsize))
+    last = sum(int(n - 1) * s for n, s in zip(tensor.size(), tensor.stride(), strict=True))
     stop = start + (last + 1) * itemsize
     whole = int(tensor.untyped_storage().nbytes())
     has_gaps = stop - start > tensor.numel() * itemsize

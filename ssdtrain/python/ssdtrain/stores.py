@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from datapath_core import BudgetError, Error, OutOfSpaceError
 
 from .books import Books
 from .checks import checksum, poison
 from .copies import StoredCopy
-from .group import Group, State
+from .group import KEPT, STORED, STORING, Group
 from .plan import Where
 from .policy import Actions, Placement
 from .storage import bytes_of
@@ -35,6 +35,11 @@ _T = TypeVar("_T")
 _PATIENCE = 16
 _SETTLE_WINDOW = 64
 
+_KEEP: Final = Where.KEEP
+_RECOMPUTE: Final = Where.RECOMPUTE
+_DISK: Final = Where.DISK
+_WRITE: Final = Lane.WRITE
+
 
 class Stores:
     """The groups on their way out, oldest first.
@@ -52,6 +57,10 @@ class Stores:
     ----------
     nbytes : int
         Bytes of groups whose originals are still held for a store.
+    groups : dict
+        These groups, oldest first.
+    trailing : dict
+        Groups whose originals are gone, while bytes may still be on the way from the host to disk.
     """
 
     def __init__(
@@ -63,12 +72,12 @@ class Stores:
         self._books = books
         self._checks = checks
         self._calls = 0
-        self._groups: dict[Group, None] = {}
-        # Their originals are gone, but bytes may still be on the way from the host to disk.
-        self._trailing: dict[Group, None] = {}
+        self._ways: dict[tuple[bool, str], list[Tier]] = {}
+        self.groups: dict[Group, None] = {}
+        self.trailing: dict[Group, None] = {}
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups)
+        return iter(self.groups)
 
     def in_stream_order(self, group: Group) -> bool:
         """Whether the group's device goes on by itself while the host does."""
@@ -78,17 +87,20 @@ class Stores:
 
     def start(self, group: Group, placement: Placement) -> bool:
         """Start a group's store. False if there will be room once the host has waited for it."""
-        if placement.where in (Where.KEEP, Where.RECOMPUTE):
+        where = placement.where
+        if where is _KEEP or where is _RECOMPUTE:
             self._books.count_kept(group, placement.reason)
             return True
-        kind = self._streams.kind(group.device)
-        stream = self._streams.current(group.device)
-        held = present(group.held)
-        begin, first = time.monotonic_ns(), self._streams.submitted(group.device)
+        device, streams = group.device, self._streams
+        kind = streams.kind(device)
+        stream = streams.current(device)
+        held = group.held
+        assert held is not None
+        begin, first = monotonic_ns(), 0 if stream is None else streams.submitted(device)
         reason = "no tier for this device"
-        for tier in self._tiers_for(placement.where, kind):
+        for tier in self._tiers_for(where, kind):
             try:
-                stored = tier.put(held, group.span, group.device, stream)
+                stored = tier.put(held, group.span, device, stream)
             except StagingBusyError:
                 if placement.waits:
                     return False
@@ -101,8 +113,8 @@ class Stores:
                 self._books.faults.note(text)
             else:
                 # Before anything that can be interrupted: who lets go of the group sees the store.
-                group.stream, group.stored, group.state = stream, stored, State.STORING
-                self._groups[group] = None
+                group.stream, group.stored, group.state = stream, stored, STORING
+                self.groups[group] = None
                 self.nbytes += group.nbytes
                 group.begun = begin
                 if kind == "cuda":
@@ -116,7 +128,7 @@ class Stores:
     def _trace(self, group: Group, first: int, lanes: tuple[Lane, ...]) -> None:
         """Enter the transfers since ``first``; when they really moved the scheduler remembers."""
         count = self._streams.submitted(group.device) - first
-        now = time.monotonic_ns()
+        now = monotonic_ns()
         for number, lane in zip(range(first, first + count), lanes, strict=False):
             self._books.tracer.span(
                 lane,
@@ -128,10 +140,16 @@ class Stores:
                 sequence=(f"cuda:{group.device.index or 0}", number),
             )
 
-    def _tiers_for(self, where: Where | None, kind: str) -> Iterator[Tier]:
-        for tier in self.tiers:
-            if tier.takes(kind) and (where is not Where.DISK or tier.name == "disk"):
-                yield tier
+    def _tiers_for(self, where: Where | None, kind: str) -> Sequence[Tier]:
+        key = where is _DISK, kind
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = [
+                tier
+                for tier in self.tiers
+                if tier.takes(kind) and (where is not _DISK or tier.name == "disk")
+            ]
+        return found
 
     def wait_for_room(self) -> None:
         """Outside the lock: wait until a write from the host to disk has ended."""
@@ -161,62 +179,63 @@ class Stores:
 
     def give_back(self, group: Group) -> None:
         """The group's stream comes after its store: the original may go."""
-        if group.state is not State.STORING or self.settle_one(group):
+        if group.state is not STORING or self.settle_one(group):
             return
         if self.in_stream_order(group) and not group.is_torn:
             self._has_left(group)
 
     def have_ended(self, actions: Actions) -> bool:
         """Give back the memory that actions want given back, if nothing has to wait for that."""
-        if actions.reads or actions.loads:
+        drops, reads, loads = actions
+        if reads or loads:
             return False
-        for group in actions.drops:
-            if group.state is State.STORING and not present(group.stored).out.done():
+        for group in drops:
+            if group.state is STORING and not present(group.stored).out.done():
                 return False
-        for group in actions.drops:
+        for group in drops:
             self.give_back(group)
         return True
-
-    @property
-    def has_work(self) -> bool:
-        """Whether anything is on its way."""
-        return bool(self._groups or self._trailing)
 
     def settle(self) -> None:
         """Catch up with stores that have ended."""
         self._calls += 1
         if self._calls % _PATIENCE == 0:
-            for group in _first(self._groups, _SETTLE_WINDOW):
+            for group in _first(self.groups, _SETTLE_WINDOW):
                 self.settle_one(group)
-            for group in _first(self._trailing, _SETTLE_WINDOW):
+            for group in _first(self.trailing, _SETTLE_WINDOW):
                 self._settle_trailing(group)
             for tier in self.tiers:
                 tier.settle()
-        while self._groups and self.settle_one(next(iter(self._groups))):
+        groups, trailing = self.groups, self.trailing
+        while groups and self.settle_one(next(iter(groups))):
             pass
-        while self._trailing and self._settle_trailing(next(iter(self._trailing))):
+        while trailing and self._settle_trailing(next(iter(trailing))):
             pass
 
     def settle_all(self) -> None:
         """Catch up with all stores that have ended."""
-        for group in list(self._groups):
+        for group in list(self.groups):
             self.settle_one(group)
-        for group in list(self._trailing):
+        for group in list(self.trailing):
             self._settle_trailing(group)
         for tier in self.tiers:
             tier.settle()
 
     def settle_one(self, group: Group) -> bool:
         """Whether the store has ended, or is no longer."""
-        if group.state is not State.STORING:
+        if group.state is not STORING:
             self._forget(group)
             return True
-        stored = present(group.stored)
-        if not group.source.is_same_memory(present(group.held)):
+        stored, held = group.stored, group.held
+        assert stored is not None
+        assert held is not None
+        if not group.source.is_same_memory(held):
             group.is_torn = True
-        if not stored.out.done():
+        del held
+        out = stored.out
+        if not out.done():
             return False
-        error = end_of(stored.out)
+        error = end_of(out)
         if error is not None:
             text = f"storing {group.nbytes} bytes to {stored.tier}, kept instead: {error}"
             self._books.faults.note(text)
@@ -230,23 +249,18 @@ class Stores:
     def _has_left(self, group: Group) -> None:
         self._forget(group)
         if group.stream is None:
-            self._books.tracer.span(
-                Lane.WRITE,
-                "store",
-                group.begun,
-                time.monotonic_ns(),
-                group=group.index,
-                nbytes=group.nbytes,
-            )
+            self._books.tracer.moved(_WRITE, "store", group)
         held, group.held = group.held, None
-        group.state = State.STORED
-        if self._checks and held is not None:
-            if group.stream == self._streams.current(group.device):
-                poison(held, group.span)
-            held = None
+        group.state = STORED
+        in_order = self._checks and group.stream == self._streams.current(group.device)
+        if in_order and held is not None:
+            poison(held, group.span)
+        del held
         self._books.residency.given_back(group)
-        if not present(group.stored).is_settled:
-            self._trailing[group] = None
+        stored = group.stored
+        assert stored is not None
+        if not stored.is_settled:
+            self.trailing[group] = None
 
     def _settle_trailing(self, group: Group) -> bool:
         stored = group.stored
@@ -256,30 +270,31 @@ class Stores:
                 self._books.faults.note(fault)
             if not stored.is_settled:
                 return False
-        self._trailing.pop(group, None)
+        self.trailing.pop(group, None)
         return True
 
     def _keep_instead(self, group: Group, reason: str) -> None:
         self._forget(group)
         self._books.count_kept(group, reason)
-        group.state = State.KEPT
+        group.state = KEPT
         present(group.stored).free()
         group.stored = group.checksum = None
 
     def release(self, group: Group) -> None:
         """The graph has let go of a group; see what its store needs first."""
-        if group.state is State.STORING:
+        if group.state is STORING:
             self._forget(group)
-        self._trailing.pop(group, None)
+        self.trailing.pop(group, None)
 
     def begin_step(self) -> None:
         """Count again what an interrupt may have left uncounted."""
-        self.nbytes = sum(group.nbytes for group in self._groups)
+        self.nbytes = sum(group.nbytes for group in self.groups)
 
     def _forget(self, group: Group) -> None:
-        if group in self._groups:
+        groups = self.groups
+        if group in groups:
             self.nbytes -= group.nbytes
-            self._groups.pop(group, None)
+            groups.pop(group, None)
 
 
 def present(value: _T | None) -> _T:

@@ -23,6 +23,7 @@ __all__ = ["Streams"]
 # A submission that waits in a queue of the scheduler would be waited for by the host. What may be
 # on its way is bounded by policies, in bytes of tensors.
 _CREDITS = "1TiB"
+_CPU = torch.device("cpu")
 
 
 class Streams:
@@ -39,7 +40,7 @@ class Streams:
 
     def current(self, device: torch.device) -> int | None:
         """Handle of the calling thread's current stream; None on the CPU."""
-        if device.type != "cuda":
+        if device == _CPU:
             return None
         handle: int = torch._C._cuda_getCurrentRawStream(device.index)
         return handle

@@ -36,15 +36,22 @@ class GroupTable:
     def add(self, group: Group) -> None:
         """Enter a group as the newest."""
         self._groups[group] = None
-        self._by_storage.setdefault(group.source.key, []).append(group)
+        key = group.source.key
+        siblings = self._by_storage.get(key)
+        if siblings is None:
+            self._by_storage[key] = [group]
+        else:
+            siblings.append(group)
 
     def remove(self, group: Group) -> None:
         """Forget a group."""
-        siblings = self._by_storage.get(group.source.key, [])
-        if group in siblings:
-            siblings.remove(group)
-        if not siblings:
-            self._by_storage.pop(group.source.key, None)
+        key = group.source.key
+        siblings = self._by_storage.get(key)
+        if siblings is not None:
+            if group in siblings:
+                siblings.remove(group)
+            if not siblings:
+                self._by_storage.pop(key, None)
         self._groups.pop(group, None)
 
     def __iter__(self) -> Iterator[Group]:

@@ -11,11 +11,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from .trace_records import Counter, Instant, Lane, Quantity, Record, Span, moment, with_hops
+
+if TYPE_CHECKING:
+    from .group import Group
 
 __all__ = ["Counter", "DeviceEvent", "Instant", "Lane", "Quantity", "Span", "Tracer"]
 
@@ -117,6 +120,14 @@ class Tracer:
             self._ring.append(
                 ("span", lane, label, begin, end, step, group, nbytes, failed, sequence)
             )
+
+    def moved(self, lane: Lane, label: str, group: Group) -> None:
+        """Record that a group's transfer, begun at ``group.begun``, has ended now."""
+        if self.enabled:
+            self._ring.append(
+                ("span", lane, label, group.begun, _now(), self.step, group.index, group.nbytes,
+                 False, None)
+            )  # fmt: skip
 
     def device_span(
         self,
