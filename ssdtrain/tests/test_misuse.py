@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import os
@@ -169,3 +170,28 @@ def test_attach_to_something_else(offloader: ssdtrain.Offloader, model: Any) -> 
     attach: Callable[..., Any] = offloader.attach
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         attach(model)
+
+
+def test_attached_models_are_copied_and_pickled(tmp_path: Path) -> None:
+    off = ssdtrain.Offloader(tmp_path, 0, "16MiB", min_bytes=1)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.randn(4, 8)
+    off.attach(model)
+    torch.save(model, tmp_path / "model.pt")
+    pickled = torch.load(tmp_path / "model.pt", weights_only=False)
+    for other in (copy.deepcopy(model), pickled):
+        with off:
+            loss = other(x).square().sum()
+        loss.backward()
+        assert torch.equal(other[0].weight, model[0].weight)
+    off.close()
+
+
+def test_removing_the_last_handle_ends_recording(tmp_path: Path) -> None:
+    off = ssdtrain.Offloader(tmp_path, 0, "16MiB")
+    handles = [off.attach(nn.Linear(2, 2)), off.attach(nn.Linear(2, 2))]
+    handles[0].remove()
+    handles[0].remove()
+    assert off._engine.recomputation.recorder() is not None
+    handles[1].remove()
+    assert off._engine.recomputation.recorder() is None
+    off.close()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,16 +32,13 @@ class ModuleNames:
         handles: list[Any] = []
         for name, module in model.named_modules():
             if name:
-                handles.append(module.register_forward_pre_hook(self._entering(name)))
+                handles.append(module.register_forward_pre_hook(partial(self._enter, name)))
                 handles.append(module.register_forward_hook(self._leave))
         return handles
 
-    def _entering(self, name: str) -> Callable[..., None]:
-        def enter(*_: object) -> None:
-            if not torch.compiler.is_compiling():
-                self._stack().append(name)
-
-        return enter
+    def _enter(self, name: str, *_: object) -> None:
+        if not torch.compiler.is_compiling():
+            self._stack().append(name)
 
     def _leave(self, *_: object) -> None:
         if torch.compiler.is_compiling():

@@ -14,11 +14,12 @@ import torch
 
 from .accounting import StepCounts
 from .arguments import PathLike, parse_plan
+from .attaching import attach
 from .assembly import Wishes, assemble
 from .engine import Engine
 from .plan import Plan
 from .streams import Streams
-from .subclasses import Saved, parts_of
+from .subclasses import Saved
 
 __all__ = ["Offloader"]
 
@@ -189,26 +190,7 @@ class Offloader:
         """
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"attach() takes a torch.nn.Module, not {type(model).__name__}")
-        engine = self._engine
-        engine.recomputation.is_on = engine.steps.steering is not None
-
-        def before_forward(
-            module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> None:
-            for parameter in module.parameters():
-                _exclude(engine, parameter, "parameter")
-            for buffer in module.buffers():
-                _exclude(engine, buffer, "buffer")
-            for value in (*args, *kwargs.values()):
-                _exclude(engine, value, "model input")
-
-        names = engine.steps.modules
-        return _Handles(
-            [
-                model.register_forward_pre_hook(before_forward, with_kwargs=True),
-                *names.attach(model),
-            ]
-        )
+        return attach(self._engine, model)
 
     # ------------------------------------------------------------------ to look at
 
@@ -281,35 +263,5 @@ class Offloader:
         self._engine.close()
 
 
-class _Handles:
-    """Several hooks' handles as one."""
-
-    def __init__(self, handles: list[Any]) -> None:
-        self._handles = handles
-
-    def remove(self) -> None:
-        """Take the hooks away."""
-        while self._handles:
-            self._handles.pop().remove()
-
-
 def _get(saved: Saved) -> torch.Tensor:
     return saved.get()
-
-
-def _exclude(engine: Engine, value: object, reason: str) -> None:
-    if isinstance(value, torch.Tensor):
-        for part in parts_of(value):
-            if part.layout is not torch.strided:
-                continue
-            try:
-                storage = part.untyped_storage()
-            except (RuntimeError, NotImplementedError):
-                continue  # A subclass without a storage of its own: it stays anyway.
-            engine.exclude(storage, reason)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _exclude(engine, item, reason)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _exclude(engine, item, reason)

@@ -63,6 +63,11 @@ class Recomputation:
         of ``groups``, which ``readers`` are computed from.
     checks : bool
         Take a checksum of what will be computed again.
+
+    Attributes
+    ----------
+    attached : set of object
+        One for each that wants recipes to be recorded.
     """
 
     def __init__(
@@ -80,13 +85,13 @@ class Recomputation:
         self._paths: WeakKeyDictionary[Run, list[int]] = WeakKeyDictionary()
         self._readers: dict[int, set[Group]] = {}
         self._local = threading.local()
-        self.is_on = False
+        self.attached: set[object] = set()
 
     # ------------------------------------------------------------------ not inside the lock
 
     def recorder(self) -> Recorder | None:
         """The recorder of this thread, to be entered with the forward pass."""
-        if not self.is_on:
+        if not self.attached:
             return None
         found: Recorder | None = getattr(self._local, "recorder", None)
         if found is None:
