@@ -23,7 +23,7 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "examples", "benchmarks/gpu"]
+exclude_patterns = ["_build", "benchmarks/gpu"]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

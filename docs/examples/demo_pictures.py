@@ -70,27 +70,24 @@ def _memory(report: dict[str, Any], tiers: dict[str, int]) -> Figure:
     return figure
 
 
-def _rates(report: dict[str, Any], lanes: dict[str, float]) -> Figure:
-    figure = _figure(9)
+def _rates(report: dict[str, Any]) -> Figure:
+    figure = _figure(5)
     values = {
-        f"features,\n{style['label']}": report["gnn"][mode]["fetched_bytes"]
+        style["label"]: report["gnn"][mode]["fetched_bytes"]
         / max(report["gnn"][mode]["fetch_seconds"], 1e-9)
         / 1e9
         for mode, style in _STYLES.items()
     }
-    values |= {f"core's lane\n{name}": rate for name, rate in lanes.items()}
-    _bars(figure.subplots(), values, "how fast bytes moved", "GB/s")
+    _bars(figure.subplots(), values, "GNN feature rows fetched", "GB/s")
     return figure
 
 
-def draw(
-    report: dict[str, Any], tiers: dict[str, int], lanes: dict[str, float], folder: Path
-) -> list[str]:
+def draw(report: dict[str, Any], tiers: dict[str, int], folder: Path) -> list[str]:
     """Write the pictures into `folder` and return their names."""
     figures = {
         "accuracy-and-loss.png": _curves(report),
         "memory-and-tiers.png": _memory(report, tiers),
-        "rates.png": _rates(report, lanes),
+        "rates.png": _rates(report),
     }
     for name, figure in figures.items():
         figure.savefig(folder / name, dpi=120)

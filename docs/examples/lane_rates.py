@@ -12,7 +12,9 @@ __all__ = ["METHOD", "measure"]
 METHOD = (
     "a probe after the runs: tensors written to a volume in the spill folder and read back through "
     "one scheduler, all transfers submitted at once; a lane's bytes over the time in which it had "
-    "work in flight. The volume goes past the page cache where the file system allows (O_DIRECT)"
+    "work in flight. The volume goes past the page cache where the file system allows (O_DIRECT), "
+    "but what was just written may come back from a cache below it, the drive's or that of a "
+    "virtual machine's host: not the drive's own rate, which `datapath bench` measures"
 )
 
 

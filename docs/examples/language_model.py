@@ -3,7 +3,8 @@
 
 In mode ``plain`` autograd keeps the activations; in mode ``datapath`` an ``ssdtrain.Offloader``
 around the forward pass moves them to disk (and, on a GPU, to host memory) and back. Losses must be
-equal to the last bit. Not a library: a program to read from top to bottom.
+equal to the last bit. Not a library, and not a program either: a module of demo.py to read from top
+to bottom.
 """
 
 from __future__ import annotations

@@ -82,6 +82,15 @@ def test_the_guide_shows_what_is_printed(
         assert printed == shown.splitlines()
 
 
+def test_rows_are_whole_where_no_terminal_has_a_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main([*PLAN]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("the same, norms and activations computed again" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -56,6 +57,8 @@ SECTIONS = {
 _DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2.0**50, "Pi"), (2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"))
 SHARES = ("hidden_", "usable")
+_PIPE_WIDTH = 200
+"""Columns where no terminal says how many: programs read whole rows."""
 
 
 def readable(figure: Figure) -> str:
@@ -86,7 +89,11 @@ def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> st
 
 def print_tables(sheet: Sheet, title: str, console: Console | None = None) -> None:
     """Print the figures that answer most questions, and a row for each strategy."""
-    console = console or Console()
+    if console is None:
+        # Wide enough for the longest row where nobody's terminal is: a pipe, a file.
+        console = Console()
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console = Console(width=_PIPE_WIDTH)
     table = Table("", "figure", "value", "is", title=title, title_justify="left")
     for section, names in SECTIONS.items():
         heading = section
