@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from null_streams import NullStreams
 from torch import nn
 
@@ -161,3 +163,46 @@ def test_policy_looks_at_no_group_that_is_gone() -> None:
     plan = Plan((group(Where.DISK, drop=0),))
     policy = PlannedPolicy(plan, [None], PlannedPolicy(plan, [], None))  # type: ignore[arg-type]
     assert list(policy._at(0).drops) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (GroupPlan(NBYTES, Where.DISK), r"groups\[0\]: where is 'disk' without drop_at"),
+        (GroupPlan(NBYTES, "attic"), "where is 'attic'"),
+        (GroupPlan("8KiB"), "'nbytes' is '8KiB', not a whole number"),
+        (GroupPlan(True), "'nbytes' is True"),
+        (GroupPlan(-1), "'nbytes' is -1"),
+        (GroupPlan(NBYTES, Where.DISK, 5, load_at=2), "load_at is tick 2, before drop_at, 5"),
+        (GroupPlan(NBYTES, Where.DISK, -3), "'drop_at' is -3"),
+        (GroupPlan(NBYTES, Where.DISK, 2.5), "'drop_at' is 2.5"),
+        (GroupPlan(NBYTES, Where.KEEP, 3), "drop_at means nothing"),
+        (NBYTES, "is 2048, not a GroupPlan"),
+    ],
+)
+def test_plans_put_together_wrongly(tmp_path: Path, entry: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        ssdtrain.Offloader(tmp_path, 0, "1MiB", plan=Plan((entry,)))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_ticks_give_equal_gradients(make: Make, same_step: Check, data: st.DataObject) -> None:
+    count = groups_of_chain()
+    entries = []
+    for _ in range(count):
+        where = data.draw(st.sampled_from(list(Where)))
+        ticks = sorted(data.draw(st.lists(st.integers(0, 3 * count), min_size=4, max_size=4)))
+        if where in (Where.KEEP, Where.RECOMPUTE):
+            entries.append(GroupPlan(NBYTES, where))
+        else:
+            read = None if where is Where.HOST else ticks[1]
+            load = data.draw(st.sampled_from([None, ticks[2]]))
+            entries.append(GroupPlan(NBYTES, where, ticks[0], read, load, "", ticks[3]))
+    off = make(Plan(tuple(entries)), host=data.draw(st.sampled_from(["0", NBYTES - 1, "1MiB"])))
+    off.attach(nn.Linear(1, 1))
+    model, x = Chain(), torch.randn(BATCH, WIDTH, requires_grad=True)
+    for _ in range(2):
+        same_step(model, lambda: model(x), off)
+    assert off.report()["live_bytes"] == {}
+    off.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from datapath_core.settings import parse_bytes
 
-from .plan import Plan
+from .plan import GroupPlan, Plan
 
 __all__ = ["PathLike", "parse_fraction", "parse_paths", "parse_plan", "parse_size"]
 
@@ -20,7 +20,11 @@ PathLike = str | os.PathLike[str]
 def parse_plan(plan: object) -> Plan | None:
     """The plan that was given itself or as a file; None for "auto" and "all"."""
     if isinstance(plan, Plan):
-        return plan
+        # One that was put together by hand has been looked at by nobody.
+        for number, group in enumerate(plan.groups):
+            if not isinstance(group, GroupPlan):
+                raise TypeError(f"plan: groups[{number}] is {group!r}, not a GroupPlan")
+        return Plan.from_dict(plan.to_dict())
     if plan in ("auto", "all"):
         return None
     if isinstance(plan, os.PathLike) or (isinstance(plan, str) and plan.endswith(".json")):

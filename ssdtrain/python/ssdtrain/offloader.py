@@ -14,9 +14,8 @@ import torch
 
 from .accounting import StepCounts
 from .arguments import PathLike, parse_plan
-from .attaching import attach
 from .assembly import Wishes, assemble
-from .engine import Engine
+from .attaching import attach
 from .plan import Plan
 from .streams import Streams
 from .subclasses import Saved
