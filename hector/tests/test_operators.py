@@ -77,6 +77,13 @@ EINSUM = {
     "transposition": lambda g, x: torch.einsum("nij->nji", x.view(-1, HEADS, 2)),
     "summed first": lambda g, x, M: torch.einsum("nk,kh->n", x, M),
     "outer": lambda g, x, b: torch.einsum("ni,j->nij", x[:, :2], b),
+    "features": lambda g, x, e: torch.einsum(
+        "ehi,ehj->eij", x.view(-1, HEADS, 2)[g.src], e.view(-1, HEADS, 2)
+    ),
+    "features and one more": lambda g, x, e: torch.einsum(
+        "emi,eij->emj", x.view(-1, 3, 2)[g.src], e.view(-1, 2, 3)
+    ),
+    "nodes only": lambda g, x: torch.einsum("ehi,ehj->eij", *[x.view(-1, HEADS, 2)] * 2),
     "many rows": lambda g, x, W: torch.einsum(
         "emk,ekn->emn", torch.stack([x[g.src], x[g.dst]], 1), W[g.rel]
     ),

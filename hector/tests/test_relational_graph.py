@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graph: what it accepts, refuses, derives and takes from PyG's data objects."""
 
+import copy
+import gc
+import pickle
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import hector
+from hector.handles import plan_of
 
 INDEX = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
 TYPES = torch.tensor([0, 1, 1, 0])
@@ -74,6 +78,30 @@ def test_changed_ids_are_noticed():
     index[0, 0] = 2
     with pytest.raises(ValueError, match="changed in place"):
         g.plan()
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))])
+def test_copies_have_a_plan_of_their_own(clone):
+    g = hector.Graph(INDEX, TYPES, 3)
+    made = clone(g)
+    handle, number = made.handle, int(g.handle)
+    assert int(handle) != number
+    del g
+    gc.collect()
+    assert plan_of(handle) is made.plan()
+    assert torch.equal(made.plan().edge_order, hector.Graph(INDEX, TYPES, 3).plan().edge_order)
+    made.edge_type.add_(0)
+    with pytest.raises(ValueError, match="changed in place"):
+        made.plan()
+
+
+def test_node_types_without_nodes():
+    kinds = torch.zeros(3, dtype=torch.long)
+    assert hector.Graph(INDEX, TYPES, 3, node_type=kinds, num_node_types=4).num_node_types == 4
+    with pytest.raises(IndexError, match="there are 1 node types"):
+        hector.Graph(INDEX, TYPES, 3, node_type=kinds + 1, num_node_types=1)
+    with pytest.raises(TypeError, match="num_node_types must be an int"):
+        hector.Graph(INDEX, TYPES, 3, node_type=kinds, num_node_types=1.5)
 
 
 class Hetero(dict):

@@ -129,6 +129,26 @@ def test_autocast():
         torch.testing.assert_close(a, b)
 
 
+def test_new_widths_and_single_rows_compile_again():
+    layer = hector.compile(lambda g, x, shift: hector.aggregate(x[g.src], g) + shift)
+    compiled = torch.compile(layer.__call__, fullgraph=True, backend="aot_eager", dynamic=True)
+    for nodes in (5, 9, 1, 7):
+        for width in (2, 3, 1):
+            g, x = graph(nodes, 2 * nodes, 2), torch.randn(nodes, width)
+            shift = torch.randn(1, width)
+            torch.testing.assert_close(compiled(g, x, shift), layer.function(g, x, shift))
+
+
+def test_the_operator_checks_what_it_is_given():
+    tensors, handle, rows, program = arguments("rgcn", graph())
+    with pytest.raises(ValueError, match="x is"):
+        torch.ops.hector.forward([tensors[0][:, :3], *tensors[1:]], handle, rows, program)
+    with pytest.raises(ValueError, match="x has 12 rows"):
+        torch.ops.hector.forward([tensors[0][:12], *tensors[1:]], handle, rows, program)
+    with pytest.raises(RuntimeError, match="was not made in this process"):
+        torch.ops.hector.forward(tensors, handle, rows, "rgcn_of_yesterday")
+
+
 def test_wrong_rows_raise():
     layer = hector.compile(LAYERS["rgcn"])
     compiled = whole(lambda g, *t: layer(g, *t) + 1)

@@ -33,21 +33,25 @@ class Recipe:
     ----------
     program : str
         Name in library.
-    inputs : tuple of (path, affine, dtype)
-        Of each tensor: where it is, how a seed is made from an int, and what it is cast to.
+    inputs : tuple of (path, affine, dtype, extents)
+        Of each tensor: where it is, how a seed is made from an int, what it is cast to, and its
+        last extents, which the program has fixed.
     guards : tuple of (path, value)
         Plain values that the program depends on.
     graph : str
         Name of the graph's argument.
+    degenerate : tuple of bool
+        Which of the graph's counts are one.
     active : tuple of bool
         Which outputs may require gradients.
     sequence : bool
     """
 
     program: str
-    inputs: tuple[tuple[Path, tuple[int, int] | None, torch.dtype | None], ...]
+    inputs: tuple[tuple[Path, tuple[int, int] | None, torch.dtype | None, tuple[int, ...]], ...]
     guards: tuple[tuple[Path, Any], ...]
     graph: str
+    degenerate: tuple[bool, ...]
     active: tuple[bool, ...]
     sequence: bool
 
@@ -79,8 +83,7 @@ def _prepare(context: Any) -> None:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _recipe() -> Any:
-    made = _PENDING.pop()
-    return (made.program, made.inputs, made.guards, made.graph, made.active, made.sequence)
+    return tuple(vars(_PENDING.pop()).values())
 
 
 def _fetch(arguments: Mapping[str, Any], path: Path) -> Any:
@@ -116,19 +119,24 @@ def captured(compiled: Preparing, arguments: dict[str, Any]) -> Any:
     Tensor or tuple of Tensor
     """
     comptime(_prepare)
-    program, inputs, guards, name, active, sequence = _recipe()
+    program, inputs, guards, name, degenerate, active, sequence = _recipe()
     g = arguments[name]
-    for path, expected in guards:
-        if _fetch(arguments, path) != expected:
-            raise ValueError("hector.compile: an argument changed while torch.compile traced")
+    counts = (g.num_nodes, g.num_edges, g.num_relations, g.num_node_types)
+    # Comparisons are how Dynamo learns what the program depends on: they become its guards.
+    pairs = zip(counts, degenerate, strict=False)
+    fits = all((count == 1) if one else (count != 1) for count, one in pairs)
+    fits = fits and all(_fetch(arguments, path) == expected for path, expected in guards)
     tensors = []
-    for path, affine, dtype in inputs:
+    for path, affine, dtype, extents in inputs:
         value = _fetch(arguments, path)
         if affine is not None:
             value = torch.tensor(value * affine[0] + affine[1], dtype=torch.int64)
         elif dtype is not None:
+            fits = fits and tuple(value.shape)[value.dim() - len(extents) :] == extents
             value = value.to(dtype)
         tensors.append(value)
+    if not fits:
+        raise ValueError("hector.compile: an argument changed while torch.compile traced")
     rows = [
         g.num_nodes, g.num_edges, g.num_src_pairs, g.num_dst_pairs, g.num_relations,
         g.num_node_types,

@@ -130,7 +130,7 @@ class Compiled:
         call = self._match((), arguments, devices=False)
         built = self._specialise(call)
         inputs = tuple(
-            (item.path, item.affine, None if item.affine else tensor.dtype)
+            (item.path, item.affine, None if item.affine else tensor.dtype, item.type.shape)
             for item, tensor in zip(call.trace.inputs, call.tensors, strict=True)
         )
         return Recipe(
@@ -138,6 +138,7 @@ class Compiled:
             inputs=inputs,
             guards=tuple(guard for guard in call.trace.guards if watched(*guard)),
             graph=next(name for name, value in arguments.items() if value is call.graph),
+            degenerate=call.trace.degenerate,
             active=tuple(built.backward is not None and on for on in built.lowered.active),
             sequence=call.trace.sequence,
         )

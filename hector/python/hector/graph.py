@@ -265,6 +265,15 @@ class Graph:
             raise ValueError("Graph: an id tensor was changed in place; build a new Graph")
         return self._plan
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the handle, which is this process's and this object's."""
+        return {key: value for key, value in vars(self).items() if key != "handle"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._versions = self._current_versions()
+        self.handle = handle_of(self._plan)
+
     def __repr__(self) -> str:
         return (
             f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, "

@@ -148,6 +148,8 @@ def run_forward(
     """
     entry, plan = _entry(program), plan_of(graph)
     for item, tensor in zip(entry.trace.inputs, tensors, strict=True):
+        if not item.fits(tensor):
+            raise ValueError(f"{item.name} is {tuple(tensor.shape)}, the program takes {item.type}")
         check(entry.trace.function.name, item, tensor, plan)
     with torch.no_grad():
         outputs, saved, _ = forward_program(entry.built, plan, entry.trace, tensors)

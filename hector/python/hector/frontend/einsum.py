@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from hector.frontend.elementwise import binary
-from hector.frontend.products import linear, shared_heads
+from hector.frontend.products import row_product, shared_heads
 from hector.frontend.products import matmul as shared
 from hector.frontend.record import Call, Recorder
 from hector.frontend.reductions import reduce_sum
@@ -119,7 +119,7 @@ def _matrices(r: Recorder, x: Call, w: Call, a: str, b: str, out: str) -> Call |
     middle = shared_letters or lead
     x = reshape(r, x, (rows, count(middle), k) if middle else (rows, k))
     if typed:
-        product = linear(r, x, w)
+        product = row_product(r, x, w, einsum=True)
     else:
         product = shared_heads(r, x, w) if shared_letters else shared(r, x, w)
     letters = a[0] + middle + columns

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from hector._errors import unsupported
 from hector.frontend.record import Call
 from hector.ir.function import Builder, Function, Value
-from hector.ir.types import Space, Type
+from hector.ir.types import MAPS, Space, Type
 
 __all__ = ["feature_shape", "to_ir"]
 
@@ -126,10 +126,35 @@ def _for_each_head(b: Builder, x: Value, w: Value) -> Value:
     return b.reshape(b.emit("linear", flat, whole), (*lead, heads, n))
 
 
+def _by_type(value: Value) -> set[bool]:
+    """Whether the rows that a value is made from are selected by relation or node type."""
+    if value.op == "gather":
+        return {MAPS[str(value.map())].target in (Space.RELATION, Space.NODE_TYPE)}
+    if value.type.space in (Space.RELATION, Space.NODE_TYPE):
+        return {True}
+    if not value.operands:
+        return set() if value.op == "const" else {False}
+    return set().union(*(_by_type(operand) for operand in value.operands))
+
+
+def _features(b: Builder, call: Call, x: Value, w: Value) -> Value:
+    """Products of features that are matrices to an einsum only: elementwise, then summed."""
+    lead, columns = w.type.shape[:-2], w.type.shape[-1]
+    middle = x.type.shape[len(lead) : -1]
+    k = x.type.shape[-1]
+    left = b.reshape(x, (*lead, *middle, k, 1))
+    right = b.reshape(w, (*lead, *(1 for _ in middle), k, columns))
+    product = b.emit("mul", left, right)
+    total = b.emit("sum", product, axes=(len(product.type.shape) - 2,))
+    return b.reshape(total, feature_shape(call))
+
+
 def _linear(b: Builder, call: Call, args: list[Value]) -> Value:
     x, w = args
     if call.attrs.get("shared"):
         return _for_each_head(b, x, w)
+    if call.attrs.get("einsum") and _by_type(w) <= {False}:
+        return _features(b, call, x, w)
     if w.type.space is Space.WEIGHT:
         raise unsupported(
             f"{call.location}: hector.linear with one matrix a row, but no row index: "

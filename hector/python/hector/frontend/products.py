@@ -11,7 +11,7 @@ from hector.frontend.record import Call, Recorder
 from hector.frontend.shapes import permute, reshape
 from hector.ir.types import Space
 
-__all__ = ["PRODUCTS", "linear", "matmul", "shared_heads"]
+__all__ = ["PRODUCTS", "linear", "matmul", "row_product", "shared_heads"]
 
 _LINEAR = (
     "use (rows, k) with (rows, k, n) or (rows, heads, k, n), (rows, m, k) with (rows, k, n), or "
@@ -38,23 +38,28 @@ def matmul(r: Recorder, x: Any, w: Any) -> Call:
     return r.call("matmul", (x, w), (*x.shape[:-1], *w.shape[1:]), x.var)
 
 
-def _bmm(r: Recorder, x: Call, w: Call) -> Call:
+def _bmm(r: Recorder, x: Call, w: Call, *, einsum: bool = False) -> Call:
     if len(x.shape) != 3 or len(w.shape) != 3:
         raise r.refuse(f"bmm of {x.shape} and {w.shape}", _LINEAR)
     if x.shape[0] != w.shape[0] or x.shape[2] != w.shape[1]:
         raise ValueError(f"bmm of {x.shape} and {w.shape} does not fit")
     var = r.join(x, w, "a product")
-    return r.call("linear", (x, w), (*x.shape[:2], w.shape[2]), var)
+    return r.call("linear", (x, w), (*x.shape[:2], w.shape[2]), var, einsum=einsum)
 
 
 def linear(r: Recorder, x: Call, weight: Call) -> Call:
     """Record ``hector.linear``."""
+    return row_product(r, x, weight)
+
+
+def row_product(r: Recorder, x: Call, weight: Call, *, einsum: bool = False) -> Call:
+    """Record rows times matrices; those of an einsum may be features instead of matrices."""
     if not isinstance(x, Call) or not isinstance(weight, Call):
         raise r.refuse("hector.linear of something else than tensors", _LINEAR)
     if len(weight.shape) == 2:
         return matmul(r, x, weight)
     if len(x.shape) == len(weight.shape) == 3:
-        return _bmm(r, x, weight)
+        return _bmm(r, x, weight, einsum=einsum)
     heads = len(x.shape) == 3 and len(weight.shape) == 4
     if not heads and (len(x.shape) != 2 or len(weight.shape) not in (3, 4)):
         raise r.refuse(f"hector.linear of {x.shape} and {weight.shape}", _LINEAR)
@@ -62,7 +67,8 @@ def linear(r: Recorder, x: Call, weight: Call) -> Call:
     if lead != weight.shape[: len(lead)] or x.shape[-1] != weight.shape[-2]:
         raise ValueError(f"hector.linear: {x.shape} does not fit {weight.shape}")
     var = r.join(x, weight, "hector.linear")
-    return r.call("linear", (x, weight), (*weight.shape[:-2], weight.shape[-1]), var)
+    shape = (*weight.shape[:-2], weight.shape[-1])
+    return r.call("linear", (x, weight), shape, var, einsum=einsum)
 
 
 def _nn_linear(r: Recorder, input: Call, weight: Call, bias: Any = None) -> Call:
@@ -81,7 +87,7 @@ def shared_heads(r: Recorder, x: Call, w: Call) -> Call:
 
 
 PRODUCTS: dict[str, Callable[..., Any]] = {
-    "matmul": matmul, "mm": matmul, "mv": matmul, "bmm": _bmm, "linear": linear,
+    "matmul": matmul, "mm": matmul, "mv": matmul, "bmm": lambda r, input, mat2: _bmm(r, input, mat2), "linear": linear,
     "nn_linear": _nn_linear, "addmm": _addmm,
 }  # fmt: skip
 """Handlers by name."""

@@ -46,6 +46,19 @@ class Input:
     type: Type
     affine: tuple[int, int] | None = None
 
+    def fits(self, value: object) -> bool:
+        """Whether a value has this input's dtype and extents; rows are not compared."""
+        if not isinstance(value, Tensor):
+            return False
+        if self.type.dtype == SEED:
+            return value.dtype is torch.int64 and value.dim() == 0
+        if DTYPES.get(computed_dtype(value)) != self.type.dtype:
+            return False
+        shape = tuple(value.shape)
+        if self.type.space is Space.WEIGHT:
+            return shape == self.type.shape
+        return len(shape) == len(self.type.shape) + 1 and shape[1:] == self.type.shape
+
     def read(self, arguments: Mapping[str, object]) -> object:
         """The tensor among a call's arguments."""
         value = fetch(arguments, self.path)
@@ -87,21 +100,14 @@ class Trace:
             value = fetch(arguments, path)
             if type(value) is not type(expected) or value != expected:
                 return False
-        return all(_fits(fetch(arguments, x.path), x) for x in self.inputs)
-
-
-def _fits(value: object, item: Input) -> bool:
-    type_ = item.type
-    if item.affine is not None:
-        return type(value) is int
-    if type_.dtype == SEED:
-        return isinstance(value, Tensor) and value.dtype is torch.int64 and value.dim() == 0
-    if not isinstance(value, Tensor) or DTYPES.get(computed_dtype(value)) != type_.dtype:
-        return False
-    shape = tuple(value.shape)
-    if type_.space is Space.WEIGHT:
-        return shape == type_.shape
-    return len(shape) == len(type_.shape) + 1 and shape[1:] == type_.shape
+        for item in self.inputs:
+            value = fetch(arguments, item.path)
+            if item.affine is not None:
+                if type(value) is not int:
+                    return False
+            elif not item.fits(value):
+                return False
+        return True
 
 
 def computed_dtype(tensor: Tensor) -> torch.dtype:
