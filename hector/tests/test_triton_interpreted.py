@@ -6,6 +6,6 @@ from triton_interpreter import run_interpreted
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["test_triton_layers.py", "test_triton_graphs.py"])
+@pytest.mark.parametrize("name", ["test_triton_layers.py", "test_triton_graphs.py", "test_triton_programs.py"])
 def test_under_the_interpreter(name):
     run_interpreted(name)

@@ -149,10 +149,10 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozens
     return Lowered(forward, backward, gradients.reached, gradients.active, stages)
 
 
-def _seconds(lowered: Lowered, counts: Counts, machine: Machine) -> float:
-    seconds = function_cost(lowered.forward, counts, machine).seconds
+def _seconds(lowered: Lowered, emitter: Emitter, counts: Counts, machine: Machine) -> float:
+    seconds = emitter.seconds(lowered.forward, counts, machine)
     if lowered.backward is not None:
-        seconds += function_cost(lowered.backward, counts, machine).seconds
+        seconds += emitter.seconds(lowered.backward, counts, machine)
     return seconds
 
 
@@ -221,7 +221,10 @@ class Candidates:
         Built
         """
         considered = ALL_FORMS if forms is None else (forms,)
-        costs = {each: _seconds(self.lowered(each), counts, machine) for each in considered}
+        costs = {
+            each: _seconds(self.lowered(each), self._emitter, counts, machine)
+            for each in considered
+        }
         best = min(considered, key=lambda each: costs[each])
         made, (forward, backward) = self.lowered(best), self.programs(best, counts)
         return Built(

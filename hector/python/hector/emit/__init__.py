@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from hector.cost import Machine
 from hector.ir.function import Function
 from hector.ir.types import Type
 from hector.plan import Counts, Plan
@@ -42,6 +43,10 @@ class Emitter(Protocol):
     """Makes programs from fused functions."""
 
     name: str
+
+    def seconds(self, function: Function, counts: Counts, machine: Machine) -> float:
+        """Predicted time of a fused function's program."""
+        ...
 
     def size_class(self, counts: Counts) -> str:
         """Graphs for which this is the same are served by the same programs."""

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from hector.cost import Machine, function_cost
 from hector.emit import Program
 from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
 from hector.emit.triton import runtime, tables
+from hector.emit.triton.cost import predicted_seconds
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.grouping import Family, Group, group, registers
 from hector.emit.triton.job import Emitted, Job
@@ -69,9 +71,8 @@ class _Module:
 
     def __init__(self, function: Function, expanded: Expanded, counts: Counts, arch: str) -> None:
         self.function, self.counts, self.arch = function, counts, arch
-        self.expanded = expanded
         self.name = function.name if function.name not in _TAKEN else f"{function.name}_program"
-        self.groups = group(expanded)
+        self.expanded, self.groups = group(expanded)
         self.kernels: list[str] = []
         self.helpers: set[str] = set()
         self.body: list[str] = []
@@ -237,6 +238,12 @@ class TritonEmitter:
 
     def __init__(self, device: torch.device) -> None:
         self._architecture = _architecture(device)
+
+    def seconds(self, function: Function, counts: Counts, machine: Machine) -> float:
+        """Predicted time: each group of operators that shares a kernel."""
+        if _unfit(function) is not None:
+            return function_cost(function, counts, machine).seconds
+        return predicted_seconds(function, counts, machine)
 
     def size_class(self, counts: Counts) -> str:
         """Programs are emitted anew where this differs."""

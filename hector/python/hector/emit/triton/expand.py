@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from hector.ir.function import Function, Value
 from hector.ir.ops import Attr, infer
-from hector.ir.types import MAPS, Type
+from hector.ir.types import MAPS, Space, Type
 
-__all__ = ["FREE", "REDUCTIONS", "Expanded", "expand", "root", "same_but_for_ones"]
+__all__ = ["FREE", "REDUCTIONS", "Expanded", "expand", "program_order", "root", "same_but_for_ones"]
 
 REDUCTIONS = frozenset({"segment_sum", "segment_max", "segment_lse", "attend"})
 """Operators that walk the rows of a map's source, target by target.
@@ -105,15 +105,36 @@ class _Expander:
         self.scores[weights] = score
         return weights
 
-    def weighted(self, body: Value, factor: Value, name: str, op: Value) -> Value:
-        """The sum over targets of ``body`` times ``factor``."""
+    def attend(self, body: Value, factor: Value, name: str, op: Value) -> Value | None:
+        """The sum over targets of ``body`` times ``factor``, if those are softmax weights."""
         weights = root(factor)
         score = self.scores.get(weights)
-        if score is not None and self._softmax_map(weights) == name:
-            attrs: dict[str, Attr] = {"map": name, "shape": factor.type.shape}
-            return Value("attend", (score, body), attrs, op.type, op.location)
-        product = _emit("mul", body, self.private(factor), location=op.location)
-        return _emit("segment_sum", product, map=name, location=op.location)
+        if score is None or self._softmax_map(weights) != name:
+            return None
+        attrs: dict[str, Attr] = {"map": name, "shape": factor.type.shape}
+        return Value("attend", (score, body), attrs, op.type, op.location)
+
+    def vector(self, op: Value, operands: list[Value]) -> Value | None:
+        """A product with a vector is a dot, or a scaling: row by row, no matrix instruction."""
+        x, w = operands
+        typed = op.map("type")
+        k, n = w.type.shape[::-1] if op.attrs.get("transpose", False) else w.type.shape
+        if len(x.type.shape) != 1 or 1 not in (k, n):
+            return None
+        if typed is None and w.type.space is not Space.WEIGHT:
+            return None
+        vector = w if w.op == "param" else self.private(w)
+        vector = _emit("reshape", vector, shape=(k * n,), location=op.location)
+        row = _gather(x, op.map("rows"))
+        if typed is not None:
+            vector = _emit("gather", vector, map=typed)
+        product = _emit("mul", row, vector, location=op.location)
+        if n > 1:
+            return product
+        dot = product
+        if k > 1:
+            dot = _emit("sum", product, axes=(0,), location=op.location)
+        return _emit("reshape", dot, shape=(1,), location=op.location) if k > 1 else dot
 
     def _softmax_map(self, weights: Value) -> str:
         return str(weights.operands[0].operands[1].map())
@@ -125,14 +146,23 @@ class _Expander:
             return _gather(self.operand(op.operands[0]), op.map())
         operands = [self.operand(operand) for operand in op.operands]
         if op.op == "gather_sum":
-            body = _gather(operands[0], op.map("rows"))
+            body, name = _gather(operands[0], op.map("rows")), str(op.map())
             if len(operands) == 2:
-                return self.weighted(body, operands[1], str(op.map()), op)
-            return _emit("segment_sum", body, map=op.map(), location=op.location)
+                found = self.attend(body, operands[1], name, op)
+                if found is not None:
+                    return found
+                body = _emit("mul", body, operands[1], location=op.location)
+            return _emit("segment_sum", body, map=name, location=op.location)
         if op.op == "segment_sum" and operands[0].op == "mul":
             body, factor = operands[0].operands
             if body.type == operands[0].type and factor.type.space is body.type.space:
-                return self.weighted(self.private(body), factor, str(op.map()), op)
+                found = self.attend(self.private(body), factor, str(op.map()), op)
+                if found is not None:
+                    return found
+        if op.op == "linear":
+            vector = self.vector(op, operands)
+            if vector is not None:
+                return vector
         if op.op == "gather_dot":
             x = _gather(operands[0], op.map("rows"))
             y = _gather(operands[1], op.map("rows_y"))
@@ -141,7 +171,8 @@ class _Expander:
         return Value(op.op, tuple(operands), op.attrs, op.type, op.location)
 
 
-def _program_order(results: tuple[Value, ...]) -> tuple[Value, ...]:
+def program_order(results: tuple[Value, ...]) -> tuple[Value, ...]:
+    """What results depend on, operands first; parameters left out."""
     order: dict[Value, None] = {}
     stack: list[tuple[Value, bool]] = [(result, False) for result in reversed(results)]
     while stack:
@@ -171,4 +202,4 @@ def expand(function: Function) -> Expanded:
     for op in function.ops:
         expander.new[op] = expander.value(op)
     results = tuple(expander.new[result] for result in function.results)
-    return Expanded(_program_order(results), results)
+    return Expanded(program_order(results), results)

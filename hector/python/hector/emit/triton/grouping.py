@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hector.emit.torch.emitter import INLINE
-from hector.emit.triton.expand import REDUCTIONS, Expanded
+from hector.emit.triton.expand import FREE, REDUCTIONS, Expanded, program_order
 from hector.emit.triton.tiles import padded, padded_width, supported
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
@@ -23,6 +23,12 @@ __all__ = ["BLOCK", "Family", "Group", "group", "registers"]
 
 BLOCK = 128
 """Columns of a product up to which one program holds all of them, so that more can be fused."""
+
+_WIDE = 8
+"""Elements of a row from which a value of edges is rather computed again than stored."""
+
+_READS = 2
+"""Rows that may be read again in place of writing one and reading it."""
 
 _ACCUMULATORS = 512
 """Elements of a target's row that a traversal may hold over all of its reductions."""
@@ -117,6 +123,23 @@ def _start(op: Value, views: frozenset[Value]) -> Group:
     return Group(Family.HOST, op.type.space, ops=[op])
 
 
+def _repeatable(value: Value) -> bool:
+    """Whether a value is cheap to compute twice: a load, or arithmetic on wide rows."""
+    if value.op in FREE:
+        return supported(value)
+    return value.type.width >= _WIDE and value.op != "sum" and supported(value)
+
+
+def _again(value: Value) -> int:
+    """Wide rows that must be read to compute a value again."""
+    if value.type.width < _WIDE or value.op == "count_scale":
+        return 0
+    if not _repeatable(value) or value.op == "gather":
+        return 1
+    operands = [v for v in value.operands if v.type.space is not Space.WEIGHT]
+    return sum(_again(operand) for operand in operands)
+
+
 def _views(expanded: Expanded) -> frozenset[Value]:
     """Reshapes that are read from memory only: views that cost nothing on the host."""
     read = {
@@ -141,6 +164,80 @@ class _Grouping:
                 other = self.home[operand]
                 if other is not group and self._legal(other, group):
                     group = self._merge(other, group)
+
+    def apart(self, op: Value, views: frozenset[Value]) -> Value:
+        """A reduction on operands of its own, where those would be stored for each edge else.
+
+        A wide value that another kernel computes, and that this one could from what is in memory
+        anyway, costs fewer bytes when it is computed again.
+        """
+        if op.op not in REDUCTIONS or _start(op, views).family is Family.HOST:
+            return op
+        operands = []
+        for operand in op.operands:
+            other = self.home.get(operand)
+            if other is not None and operand.type.width >= _WIDE:
+                joins = self._legal(other, _start(op, views))
+                if not joins and _again(operand) <= _READS:
+                    operand = self._copy(operand)
+            operands.append(operand)
+        if tuple(operands) == op.operands:
+            return op
+        return Value(op.op, tuple(operands), op.attrs, op.type, op.location)
+
+    def _copy(self, value: Value) -> Value:
+        if not _repeatable(value):
+            return value
+        operands = tuple(
+            self._copy(operand) if registers(value, i) else operand
+            for i, operand in enumerate(value.operands)
+        )
+        copy = Value(value.op, operands, value.attrs, value.type, value.location)
+        alone = Group(Family.ROWS, copy.type.space, ops=[copy])
+        self.groups.append(alone)
+        self.home[copy] = alone
+        # What was not copied is read from memory: joining it would undo the copy.
+        for old, new in zip(value.operands, operands, strict=True):
+            if new is not old and self.home[new] is not alone:
+                alone = self._merge(self.home[new], alone)
+        return copy
+
+    def drop_unused(self, results: tuple[Value, ...]) -> None:
+        """Leave out what only copies' originals needed."""
+        needed: set[Value] = set()
+        stack = list(results)
+        while stack:
+            value = stack.pop()
+            if value not in needed:
+                needed.add(value)
+                stack.extend(value.operands)
+        for each in self.groups:
+            each.ops = [op for op in each.ops if op in needed]
+        self.groups = [each for each in self.groups if each.ops]
+        self.home = {op: each for each in self.groups for op in each.ops}
+
+    def join_walks(self) -> None:
+        """Let traversals of one map share their walk, where none needs another's result."""
+        walks = [each for each in self.groups if each.family is Family.TRAVERSAL]
+        for i, first in enumerate(walks):
+            for second in walks[i + 1 :]:
+                alive = first in self.groups and second in self.groups
+                if alive and first.map == second.map and self._legal(first, second):
+                    self._merge(first, second)
+
+    def absorb_rows(self) -> None:
+        """Try again to put row-wise groups where their operands come from."""
+        for each in [group for group in self.groups if group.family is Family.ROWS]:
+            sources = {
+                self.home[operand]
+                for op in each.ops
+                for i, operand in enumerate(op.operands)
+                if registers(op, i) and operand in self.home and self.home[operand] is not each
+            }
+            for source in sorted(sources, key=self.groups.index):
+                if each in self.groups and self._legal(source, each):
+                    self._merge(source, each)
+                    break
 
     def _merge(self, first: Group, second: Group) -> Group:
         keep = first if first.family is not Family.ROWS else second
@@ -222,7 +319,7 @@ def _sorted(groups: Iterable[Group], home: dict[Value, Group]) -> list[Group]:
     return list(order)
 
 
-def group(expanded: Expanded) -> list[Group]:
+def group(expanded: Expanded) -> tuple[Expanded, list[Group]]:
     """Share the operators out to kernels.
 
     Parameters
@@ -231,15 +328,30 @@ def group(expanded: Expanded) -> list[Group]:
 
     Returns
     -------
+    Expanded
+        With copies of what is rather computed again than stored.
     list of Group
         In an order that respects what each reads; inlined operators are in none.
     """
     grouping = _Grouping()
     views = _views(expanded)
-    for op in expanded.ops:
+    new: dict[Value, Value] = {}
+    for old in expanded.ops:
+        operands = tuple(new.get(operand, operand) for operand in old.operands)
+        op = old
+        if operands != old.operands:
+            op = Value(old.op, operands, old.attrs, old.type, old.location)
+            views |= {op} if old in views else set()
+        op = grouping.apart(op, views)
+        new[old] = op
         if op.op not in INLINE and op.op != "count_scale":
             grouping.add(op, views)
-    position = {op: i for i, op in enumerate(expanded.ops)}
+    results = tuple(new.get(result, result) for result in expanded.results)
+    grouping.join_walks()
+    grouping.absorb_rows()
+    grouping.drop_unused(results)
+    ops = program_order(results)
+    position = {op: i for i, op in enumerate(ops)}
     for each in grouping.groups:
         each.ops.sort(key=position.__getitem__)
-    return _sorted(grouping.groups, grouping.home)
+    return Expanded(ops, results), _sorted(grouping.groups, grouping.home)
