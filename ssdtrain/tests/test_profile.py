@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 import ssdtrain
-from ssdtrain.policy import KeepPolicy
+from ssdtrain.policy import KeepPolicy, StreamingPolicy
 from ssdtrain.profile import Profile
 from ssdtrain.residency import Residency
 from ssdtrain.run import Run
+from ssdtrain.steps import Steps
+from ssdtrain.streams import Streams
 
 
 class FakeMeter:
@@ -198,6 +200,24 @@ def test_a_higher_peak_after_the_last_group_counts_too() -> None:
     meter.take(-700)
     run.profile.end(0)
     assert run.profile.peak_bytes == 700
+
+
+def test_an_earlier_peak_is_not_the_steps() -> None:
+    meter = FakeMeter()
+    meter.take(900)  # An evaluation before.
+    meter.take(-900)
+    steps = Steps(lambda: StreamingPolicy(0, 0, True), None, Streams())
+    steps.device = torch.device("cuda")
+    found = []
+    for nbytes in (100, 1000, 1000, 500):
+        run = Run(1, KeepPolicy(""), Profile(detailed=False))
+        assert run.profile is not None
+        run.profile.begin(meter)
+        meter.take(nbytes)
+        meter.take(-nbytes)
+        run.profile.end(0)
+        found.append(steps._peak(run, run.profile))
+    assert found == [0, 1000, 1000, 1000]
 
 
 class Watch:

@@ -151,7 +151,8 @@ class Profile:
     Attributes
     ----------
     peak_bytes : int
-        Highest allocated bytes, as of the last look; 0 where nobody counts.
+        Highest allocated bytes, as of the last look. 0 where nobody counts, and, if not detailed,
+        where they were no higher than some time before the step.
     allocated : int
         Allocated bytes at the last look.
     """
@@ -159,6 +160,7 @@ class Profile:
     def __init__(self, *, detailed: bool) -> None:
         self.detailed = detailed
         self.peak_bytes = 0
+        self._peak_before = 0
         self.allocated = 0
         self._meter: Meter | None = None
         self._begin: Any = None
@@ -175,6 +177,8 @@ class Profile:
         self._meter = meter
         if self.detailed:
             meter.allocated()
+        else:
+            self._peak_before = meter.peak()
         self._begin = meter.mark()
 
     @property
@@ -189,7 +193,9 @@ class Profile:
     def look_at_peak(self) -> None:
         """Take the highest allocated bytes so far: users may start that maximum anew later."""
         if self._runs and self._meter is not None and not self.detailed:
-            self.peak_bytes = max(self.peak_bytes, self._meter.peak())
+            peak = self._meter.peak()
+            if peak != self._peak_before:
+                self.peak_bytes = max(self.peak_bytes, peak)
 
     def close_segment(self, resident: int) -> int:
         """The groups' bytes in memory, ``resident`` until now, are about to change.

@@ -57,6 +57,7 @@ class Steps:
         self._streams = streams
         self.device: torch.device | None = None
         self._meter: Meter | None = None
+        self._last_peak = 0
         self._orders: dict[Run, StepOrder] = {}
         self._ended: deque[Run] = deque()
         self.modules = ModuleNames()
@@ -98,10 +99,10 @@ class Steps:
         if run.profile is None or run not in self._orders:
             return
         run.profile.end(books.residency.nbytes)
-        run.peak_bytes = self._peak(run, run.profile)
         if run.needs == 0:  # No step, or one whose backward is still to come.
             del self._orders[run]
         else:
+            run.peak_bytes = self._peak(run, run.profile)
             self._ended.append(run)
 
     def _hand_in(self) -> None:
@@ -134,7 +135,9 @@ class Steps:
     def _peak(self, run: Run, profile: Profile) -> int:
         if self.device is None or self.device.type != "cuda":
             return run.peak_bytes
-        return profile.peak_bytes
+        # What did not rise above an earlier peak is taken for that of the last step that did.
+        self._last_peak = profile.peak_bytes or self._last_peak
+        return self._last_peak
 
     def _most_bytes(self) -> int | None:
         """What may be allocated on the device in all; None on the CPU."""
