@@ -190,7 +190,8 @@ class EngineState:
         if original is None or group.state in (State.KEPT, State.RELEASED):
             return
         self._stores.release(group)
-        for ticket in (group.stored and group.stored.out, group.transfer):
+        out = None if group.stored is None else group.stored.out
+        for ticket in (out, group.transfer):
             if ticket is not None:
                 self._lingering.add(ticket, (group.held, original))
         if group.stored is not None:
