@@ -46,11 +46,6 @@ class Guard:
         lock = self._lock
         return None if lock._is_owned() else lock  # type: ignore[attr-defined]
 
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread is inside."""
-        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
-
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self.is_forked = True

@@ -68,6 +68,7 @@ class Actions(NamedTuple):
 
 
 NOTHING = Actions()
+_new = tuple.__new__  # Half the time of the constructor that a named tuple has.
 
 
 class Policy(Protocol):
@@ -256,10 +257,14 @@ class PlannedPolicy:
 
     def _at(self, tick: int) -> Actions:
         drops, reads, loads = self._ticks[tick]
-        return Actions(
-            self._live(drops) if drops else (),
-            self._live(reads) if reads else (),
-            self._live(loads) if loads else (),
+        live = self._live
+        return _new(
+            Actions,
+            (
+                live(drops) if drops else (),
+                live(reads) if reads else (),
+                live(loads) if loads else (),
+            ),
         )
 
     def _live(self, indices: Sequence[int]) -> Sequence[Group]:

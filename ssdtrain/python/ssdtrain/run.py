@@ -56,11 +56,6 @@ class Run:
         self.held: set[int] = set()
         self.peak_bytes = 0
 
-    @property
-    def wants_recipes(self) -> bool:
-        """Whether its timeline is to say what could be computed again."""
-        return self.timeline is not None
-
     def add(self, group: Group) -> int:
         """Enter a group; its position."""
         groups = self.groups

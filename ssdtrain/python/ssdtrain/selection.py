@@ -25,7 +25,7 @@ RECORDING_MODES = frozenset(
 )
 
 
-_new = tuple.__new__
+_new = tuple.__new__  # Half the time of the constructor that a named tuple has.
 _count_modes = torch._C._len_torch_dispatch_stack
 _dispatch_keys = torch._C._dispatch_keys
 

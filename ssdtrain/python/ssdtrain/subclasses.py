@@ -45,7 +45,10 @@ def is_parameter(tensor: torch.Tensor) -> bool:
     base = tensor._base
     if base is None:
         base = tensor
-    return (base.requires_grad and base.is_leaf) or isinstance(base, torch.nn.Parameter)
+    if base.requires_grad and base.is_leaf:
+        return True
+    # To ask costs more than all else here.
+    return type(base) is not torch.Tensor and isinstance(base, torch.nn.Parameter)
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
-
     from .group import Group
 
 __all__ = ["GroupTable"]
@@ -25,12 +23,8 @@ class GroupTable:
         self._groups: dict[Group, None] = {}
         self._by_storage: dict[int, list[Group]] = {}
 
-    def of(self, storage: torch.UntypedStorage) -> Sequence[Group]:
-        """The groups of a storage, also those of older versions of it."""
-        return self._by_storage.get(storage._cdata, ())
-
     def with_key(self, key: int) -> Sequence[Group]:
-        """As :meth:`of`, by the storage's identity."""
+        """The groups of a storage, by its identity, also those of older versions of it."""
         return self._by_storage.get(key, ())
 
     def add(self, group: Group) -> None:
