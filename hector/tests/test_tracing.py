@@ -204,3 +204,40 @@ def test_compiled_layers_inside_a_compiled_method_become_one_program():
     assert Stack.forward.explain(stack, g, features).source.count("def ") == 2
     stack.layers.append(hector.nn.RGCNConv(3, 3, RELATIONS))
     torch.testing.assert_close(stack(g, features), stack.eager(g, features))
+
+
+class Everything(torch.nn.Module):
+    """Holds parameters in every way that PyTorch offers."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads, self.shape = 2, (2, 3)
+        self.listed = torch.nn.ParameterList([torch.randn(RELATIONS, 6, 6) for _ in range(2)])
+        self.named = torch.nn.ParameterDict({"a": torch.nn.Parameter(torch.randn(RELATIONS, 6))})
+        self.inner = torch.nn.ModuleDict({"linear": torch.nn.Linear(6, 6)})
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.LayerNorm(6),
+            torch.nn.PReLU(), torch.nn.GELU(),
+        )  # fmt: skip
+        self.embedding = torch.nn.Embedding(RELATIONS, 6)
+        self.register_buffer("scale", torch.ones(6))
+
+    def eager(self, g, x):
+        for weight in self.listed:
+            x = hector.aggregate(hector.linear(x[g.src], weight[g.rel]), g, reduce="mean")
+        x = x + hector.aggregate(self.named["a"][g.rel] * self.embedding(g.rel), g)
+        x = self.mlp(self.inner["linear"](x)) * self.scale
+        return x.view(-1, *self.shape).sum(1) + x.view(x.shape[0], self.heads, -1).mean(1)
+
+    forward = hector.compile(eager)
+
+
+def test_parameters_wherever_they_are():
+    torch.manual_seed(0)
+    module, g, features = Everything().eval(), graph(), torch.randn(NODES, 6)
+    torch.testing.assert_close(module(g, features), module.eager(g, features))
+    whole = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(whole(g, features), module.eager(g, features))
+    module.train()
+    with pytest.raises(RuntimeError, match="global generator"):
+        module(g, features)

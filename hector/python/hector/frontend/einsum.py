@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from hector.frontend.elementwise import binary
-from hector.frontend.products import row_product, shared_heads
 from hector.frontend.products import matmul as shared
+from hector.frontend.products import row_product, shared_heads
 from hector.frontend.record import Call, Recorder
 from hector.frontend.reductions import reduce_sum
 from hector.frontend.shapes import permute, reshape

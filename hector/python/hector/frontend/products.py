@@ -87,7 +87,7 @@ def shared_heads(r: Recorder, x: Call, w: Call) -> Call:
 
 
 PRODUCTS: dict[str, Callable[..., Any]] = {
-    "matmul": matmul, "mm": matmul, "mv": matmul, "bmm": lambda r, input, mat2: _bmm(r, input, mat2), "linear": linear,
-    "nn_linear": _nn_linear, "addmm": _addmm,
+    "matmul": matmul, "mm": matmul, "mv": matmul, "linear": linear, "nn_linear": _nn_linear,
+    "addmm": _addmm, "bmm": lambda r, input, mat2: _bmm(r, input, mat2),
 }  # fmt: skip
 """Handlers by name."""
