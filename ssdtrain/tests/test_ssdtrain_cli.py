@@ -6,7 +6,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -80,6 +83,30 @@ def test_the_guide_shows_what_is_printed(
         assert main(command.split()[1:]) == 0
         printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
         assert printed == shown.splitlines()
+
+
+def test_rok_runs_with_threads_that_sleep(tmp_path: Path) -> None:
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import os\ndef make():\n    raise ValueError(os.environ['OMP_WAIT_POLICY'])\n"
+    )
+    command = [sys.executable, "-m", "ssdtrain.cli", "rok", f"{script}:make", "--batches", "1"]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.stderr == "ssdtrain rok: passive\n"
+    assert done.returncode == 1
+
+
+def test_rok_leaves_a_policy_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    missing = tmp_path / "no.py"
+    monkeypatch.setattr(sys, "argv", ["ssdtrain", "rok", f"{missing}:make", "--batches", "1"])
+    assert main() == 1
+    assert "no.py" in capsys.readouterr().err
 
 
 def test_rows_are_whole_where_no_terminal_has_a_width(
