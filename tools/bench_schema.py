@@ -105,12 +105,16 @@ def check(result: dict[str, Any]) -> None:
     if not result["rows"]:
         raise ValueError("result: it has no rows")
     known = {field.name for field in fields(Row)}
+    works: set[str] = set()
     for number, row in enumerate(result["rows"]):
         where = f"row {number} ({row.get('work')!r})"
         if unknown := set(row) - known:
             raise ValueError(f"{where}: unknown keys {sorted(unknown)}")
         if not row.get("work") or not row.get("unit"):
             raise ValueError(f"{where}: 'work' and 'unit' must be given")
+        if row["work"] in works:
+            raise ValueError(f"{where}: another row has the same 'work'; say what differs")
+        works.add(row["work"])
         for key in ("ours", "peer", "limit", "ratio"):
             value = row.get(key)
             if value is None and key != "ours":

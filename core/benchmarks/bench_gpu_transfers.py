@@ -32,11 +32,11 @@ def both_ways(nbytes: int = 1 << 31, rounds: int = 5) -> float:
     return statistics.median(rates[1:])
 
 
-def copies(found: dict[str, Any], limit: float) -> Row:
+def copies(found: dict[str, Any], limit: float, place: str) -> Row:
     """Return the row of copies both ways at once."""
     ratio = found["both_gb_s"] / limit
     return Row(
-        work=f"copies both ways at once, {found['mib']} MiB each",
+        work=f"copies both ways at once, {found['mib']} MiB each, run with {place}",
         ours=found["both_gb_s"],
         unit="GB/s",
         limit=limit,
@@ -65,11 +65,12 @@ def over_disk(found: dict[str, Any], place: str) -> Row:
     )
 
 
-def submission(found: dict[str, Any]) -> Row:
+def submission(found: dict[str, Any], place: str) -> Row:
     """Return the row of one way of submitting from C++."""
     cost = found["median_us"]
     return Row(
-        work=f"submitting one transfer from C++, {found['device']}, {found['mode']}",
+        work=f"submitting one transfer from C++, {found['device']}, {found['mode']}, "
+        f"run with {place}",
         ours=cost,
         unit="us",
         target="<= 3 us, median",
@@ -109,14 +110,14 @@ def main() -> None:
                 limit = both_ways()
                 for found in native.run(program, "cuda:0", data, mib, 5):
                     if found["work"] == "copy":
-                        rows.append(copies(found, limit))
+                        rows.append(copies(found, limit, place))
                     elif found["work"] == "submit":
-                        rows.append(submission(found))
+                        rows.append(submission(found, place))
                     else:
                         rows.append(over_disk(found, place))
         for found in native.run(program, "null", folder, 64, 3):
             if found["work"] == "submit":
-                rows.append(submission(found))
+                rows.append(submission(found, tempfile.gettempdir()))
     for row in rows:
         print(f"{row.work}: {row.ours:.3f} {row.unit}, ratio {row.ratio}", flush=True)
     write(options.json, "core: pinned memory, copies, GPU and disk", rows)

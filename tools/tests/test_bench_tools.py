@@ -52,6 +52,12 @@ def test_a_row_that_is_not_well_formed_is_named(change: dict[str, object], compl
         bench_schema.check(result)
 
 
+def test_two_rows_of_one_name_are_refused() -> None:
+    result = {"title": "Reads", **bench_schema.collect(), "rows": [vars(GOOD), vars(GOOD)]}
+    with pytest.raises(ValueError, match="another row has the same 'work'"):
+        bench_schema.check(result)
+
+
 def test_a_result_without_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="no rows"):
         bench_schema.check({"title": "Reads", **bench_schema.collect(), "rows": []})
