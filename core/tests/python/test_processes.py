@@ -158,7 +158,9 @@ WAITS = {
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_is_heard_within_a_tenth_of_a_second(folder, wait) -> None:
     text = f"""
-    import sys, time
+    import signal, sys, time
+    # Whoever runs the tests in the background of a shell has SIGINT ignored, and so have we.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from datapath_core import Scheduler, io
     engine = io.Engine("threads", faults="write:slow@ms=8000")
     file = engine.open(sys.argv[1], "w+")
