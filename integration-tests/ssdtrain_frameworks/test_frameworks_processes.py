@@ -64,10 +64,6 @@ def test_local_parts_of_dtensors_go(case: str, outcomes: Get) -> None:
         assert "subclass DTensor" not in outcome.report["kept_by_reason"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a transposed DTensor weight is taken for an activation, as its local part has no base",
-)
 @pytest.mark.parametrize("case", TENSOR)
 def test_sharded_weights_are_not_stored(case: str, outcomes: Get) -> None:
     for outcome in outcomes(TENSOR, case):

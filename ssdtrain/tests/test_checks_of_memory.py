@@ -16,6 +16,7 @@ from torch import nn
 import ssdtrain
 from ssdtrain.checks import poison
 from ssdtrain.delays import Delays
+from ssdtrain.plan import GroupPlan, Plan, Where
 from ssdtrain.storage import ByteRange
 
 Check = Callable[..., Any]
@@ -87,4 +88,19 @@ def test_memory_is_overwritten_at_the_drop(tmp_path: Path, monkeypatch: pytest.M
         del loss
     else:
         pytest.fail("every copy was in time")
+    off.close()
+
+
+def test_memory_that_was_handed_out_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = NullStreams()
+    monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
+    plan = Plan((GroupPlan(64 * 64 * 4, Where.DISK, 1, 1, 1),))  # Dropped when it is needed.
+    off = ssdtrain.Offloader(tmp_path, 0, "1MiB", 1, plan, checks=True)
+    w = torch.randn(64, 64, requires_grad=True)
+    with off:
+        loss = (w * 2).square().sum()
+    loss.backward()
+    assert torch.equal(w.grad, 8 * w.detach())
     off.close()

@@ -253,7 +253,8 @@ class Stores:
         held, group.held = group.held, None
         group.state = STORED
         in_order = self._checks and group.stream == self._streams.current(group.device)
-        if in_order and held is not None:
+        # Dropped at its own need, or later, it has been handed out already.
+        if in_order and held is not None and not group.is_needed:
             poison(held, group.span)
         del held
         self._books.residency.given_back(group)
