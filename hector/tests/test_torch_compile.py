@@ -7,6 +7,7 @@ import weakref
 import pytest
 import torch
 from relational_layers import LAYERS, graph, inputs, maker, outputs_and_gradients
+from test_nn_layers import COUNTS, RELATIONS, TYPES, WIDTHS, Hetero
 from torch._dynamo.utils import counters
 
 import hector
@@ -90,6 +91,27 @@ def test_modules_and_methods():
     torch.testing.assert_close(compiled(g, x), model(g, x))
     model.train()
     assert not torch.equal(compiled(g, x), compiled(g, x))
+
+
+@pytest.mark.parametrize("kind", [hector.nn.HGTConv, hector.nn.HeteroSAGEConv])
+def test_batches_by_node_type(kind):
+    torch.manual_seed(0)
+    layer = kind(WIDTHS, 6, (TYPES, RELATIONS)).double()
+    compiled = whole(layer)
+    for k in range(4):
+        counts = {name: n + 3 * k + i * k for i, (name, n) in enumerate(COUNTS.items())}
+        edges = {
+            r: torch.stack([torch.randint(0, counts[end], (20 + 13 * k + i,)) for end in r[::2]])
+            for i, r in enumerate(RELATIONS)
+        }
+        g = hector.Graph.from_pyg(Hetero(TYPES, RELATIONS, edges, counts))
+        x = {name: torch.randn(counts[name], WIDTHS[name]).double() for name in TYPES}
+        found, expected = compiled(g, x), layer(g, x)
+        assert set(found) == set(expected)
+        for name in found:
+            torch.testing.assert_close(found[name], expected[name])
+        sum(value.sum() for value in found.values()).backward()
+    assert counters["stats"]["unique_graphs"] <= 2
 
 
 def test_seeds_are_inputs():
