@@ -56,12 +56,12 @@ def rgat(g: hector.Graph, x: Tensor, w: Tensor, query: Tensor, key: Tensor, bias
 
 
 def hgt(
-    g: hector.Graph, x: Tensor, k: Tensor, q: Tensor, v: Tensor, attend: Tensor, message: Tensor,
-    prior: Tensor, out: Tensor, skip: Tensor,
+    g: hector.Graph, x: Tensor, kqv: Tensor, attend: Tensor, message: Tensor, prior: Tensor,
+    out: Tensor, skip: Tensor,
 ) -> Tensor:  # fmt: skip
     """HGT with one head (Hu et al., 2020, equations 3 to 5): PyG's HGTConv without biases."""
-    keys, queries = hector.linear(x, k[g.node_type]), hector.linear(x, q[g.node_type])
-    values = hector.linear(x, v[g.node_type])
+    projected = hector.linear(x, kqv[g.node_type]).reshape(x.shape[0], 3, WIDTH)
+    keys, queries, values = projected.unbind(1)
     folded = attend * (prior / math.sqrt(WIDTH))[:, None, None]
     score = (hector.linear(keys[g.src], folded[g.rel]) * queries[g.dst]).sum(-1)
     share = hector.edge_softmax(score, g)
@@ -111,7 +111,6 @@ def cases(name: str) -> list[Case]:
 
     x, d = make(nodes, WIDTH), WIDTH
     shape = f"{name} ({nodes} nodes, {edges} edges, {relations} relations), width {WIDTH}"
-    per_type = [make(types, d, d) for _ in range(4)]
     return [
         Case(
             f"RGCN, {shape}", rgcn, g, (x, make(relations, d, d), make(d, d), make(d)),
@@ -124,8 +123,10 @@ def cases(name: str) -> list[Case]:
         ),
         Case(
             f"HGT, {shape}", hgt, g,
-            (x, *per_type[:3], make(relations, d, d), make(relations, d, d), make(relations),
-             per_type[3], make(types)),
+            (
+                x, make(types, d, 3 * d), make(relations, d, d), make(relations, d, d),
+                make(relations), make(types, d, d), make(types),
+            ),
             {"PyG HGTConv": lambda: _pyg_hgt(g, x)},
         ),
     ]  # fmt: skip

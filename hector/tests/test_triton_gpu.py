@@ -165,3 +165,33 @@ def test_more_elements_than_32_bits_count():
     expected = torch.zeros(100, width, device="cuda").index_add(0, local[1], tail.float()[local[0]])
     torch.testing.assert_close(found[-100:].float(), expected, rtol=1e-2, atol=1e-2)
     assert not found[:-100].any()
+
+
+@pytest.mark.multigpu
+def test_tensors_on_another_device():
+    g = graph(300, 9000, 6)
+    ours, reference = both("rgat", g, (64, 64), torch.float32)
+    expected = outputs_and_gradients(LAYERS["rgat"], g, reference)
+    away = hector.Graph(
+        g.edge_index.to("cuda:1"), g.edge_type.to("cuda:1"), g.num_nodes, g.num_relations,
+        g.node_type.to("cuda:1"),
+    )  # fmt: skip
+    moved = tuple(t.detach().to("cuda:1").requires_grad_() for t in ours)
+    assert torch.cuda.current_device() == 0
+    check(
+        run(hector.compile(LAYERS["rgat"]), away, moved), expected,
+        BOUNDS["highest", torch.float32],
+    )  # fmt: skip
+
+
+def test_side_stream():
+    g = on_gpu(graph(300, 9000, 6))
+    ours, _ = both("rgcn", g, (64, 64), torch.float32)
+    layer = hector.compile(LAYERS["rgcn"])
+    expected = run(layer, g, ours)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        found = run(layer, g, ours)
+    side.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -4,8 +4,10 @@
 import pytest
 from triton_interpreter import run_interpreted
 
+FILES = ("test_triton_layers.py", "test_triton_graphs.py", "test_triton_programs.py")
+
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", ["test_triton_layers.py", "test_triton_graphs.py", "test_triton_programs.py"])
+@pytest.mark.parametrize("name", FILES)
 def test_under_the_interpreter(name):
     run_interpreted(name)

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from relational_layers import outputs_and_gradients
 from test_compiled import graphs
@@ -25,6 +25,11 @@ def test_random_program(plan, forms, g, seed):
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
     expected = outputs_and_gradients(lambda g, *t: model(g, *t, seed), g, exact)
     compiled = hector.compile(model, forms=forms, emitter="triton")
-    found = outputs_and_gradients(lambda g, *t: compiled(g, *t, seed), g, tensors)
+    try:
+        found = outputs_and_gradients(lambda g, *t: compiled(g, *t, seed), g, tensors)
+    except RuntimeError as error:
+        if "would need rows x k x n memory" not in str(error):
+            raise
+        reject()  # refused before anything is emitted
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b.float(), rtol=2e-3, atol=2e-3)

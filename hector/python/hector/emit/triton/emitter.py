@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Sequence
 
@@ -79,10 +80,12 @@ class _Module:
         self.notes: list[str] = []
         self.host: dict[Value, str] = {}
         self.ir: dict[Value, str] = {}
+        self.pitch: dict[Value, int] = {}
         self._uses: dict[str, int] = {}
         home = {op: each for each in self.groups for op in each.ops}
         self.stored = self._stored(home)
         self._name(home)
+        self._find_columns()
         self._last = self._last_reads(home)
 
     def _stored(self, home: dict[Value, Group]) -> frozenset[Value]:
@@ -108,6 +111,18 @@ class _Module:
                 self.host[op] = f"tables.count_scale(plan, {names}, {dtype}, None)"
             elif op in self.stored or home[op].family is Family.HOST:
                 self.host[op] = f"v{number}"
+
+    def _find_columns(self) -> None:
+        """Views whose rows are a run of another value's: kernels read them where they are."""
+        for op in self.expanded.ops:
+            if op.op not in ("slice", "reshape") or op.type.space is Space.WEIGHT:
+                continue
+            of = op.operands[0]
+            lead = of.type.shape[: int(op.number("axis"))] if op.op == "slice" else ()
+            if op in self.host and all(extent == 1 for extent in lead):
+                pitch = self.pitch.get(of, of.type.width)
+                if pitch != op.type.width:
+                    self.pitch[op] = pitch
 
     def _last_reads(self, home: dict[Value, Group]) -> dict[Value, Group]:
         last: dict[Value, Group] = {}
@@ -154,7 +169,7 @@ class _Module:
 
     def _host(self, op: Value) -> None:
         text = expression(op, self.host)
-        if op.op in _STRIDED:
+        if op.op in _STRIDED and op not in self.pitch:
             text += ".contiguous()"
         self.body.append(f"{self.host[op]} = {text}  # {_text(op, self.ir)} : {op.type}")
         if op.op not in ("reshape", "slice", "transpose", "broadcast"):
@@ -164,7 +179,7 @@ class _Module:
         stored = tuple(op for op in each.ops if op in self.stored)
         host = {value: name for value, name in self.host.items() if value.op != "const"}
         comments = tuple(f"{_text(op, self.ir)} : {op.type}" for op in each.ops)
-        job = Job(self._kernel_name(each), each, stored, host, comments)
+        job = Job(self._kernel_name(each), each, stored, host, self.pitch, comments)
         for value in stored:
             self.body.append(f"{self.host[value]} = {_empty(value.type)}")
         emitted = self._template(job)
@@ -275,7 +290,11 @@ class TritonEmitter:
                 call.append(runtime.load(source, self.scope)[module.name])
             made = call[0]
             assert callable(made)
-            results: tuple[Tensor, ...] = made(plan, *args)
+            device = plan.device
+            # Triton launches where the current device is, not where the tensors are.
+            away = device.type == "cuda" and device.index != torch.cuda.current_device()
+            with torch.cuda.device(device) if away else contextlib.nullcontext():
+                results: tuple[Tensor, ...] = made(plan, *args)
             return results
 
         created = (value.type for value in module.host if value.op not in ("param", *_UNNAMED))

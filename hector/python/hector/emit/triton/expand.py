@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hector.emit.triton.tiles import same_but_for_ones, supported
 from hector.ir.function import Function, Value
 from hector.ir.ops import Attr, infer
 from hector.ir.types import MAPS, Space, Type
 
-__all__ = ["FREE", "REDUCTIONS", "Expanded", "expand", "program_order", "root", "same_but_for_ones"]
+__all__ = ["FREE", "REDUCTIONS", "Expanded", "expand", "program_order", "root"]
 
 REDUCTIONS = frozenset({"segment_sum", "segment_max", "segment_lse", "attend"})
 """Operators that walk the rows of a map's source, target by target.
@@ -24,6 +25,9 @@ REDUCTIONS = frozenset({"segment_sum", "segment_max", "segment_lse", "attend"})
 whose weights take ``shape`` first. A third new operator, ``count_scale() {map, through}``, is
 ``inverse_count() {map}`` gathered through a map: a column that the plan keeps.
 """
+
+_NARROW = 4
+"""Elements of a type's row up to which arithmetic on types is done where it is read."""
 
 FREE = frozenset({"gather", "reshape", "broadcast"})
 """Operators that cost nothing inside the kernel of their reader: each reader gets its own."""
@@ -37,21 +41,32 @@ class Expanded:
     results: tuple[Value, ...]
 
 
-def same_but_for_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two shapes differ in extents of one only."""
-    return [n for n in a if n != 1] == [n for n in b if n != 1]
-
-
 def _emit(op: str, *operands: Value, location: str | None = None, **attrs: Attr | None) -> Value:
     kept = {key: value for key, value in attrs.items() if value is not None}
     type_ = infer(op, tuple(operand.type for operand in operands), kept)
     return Value(op, operands, kept, type_, location)
 
 
+def _sinks(value: Value, space: Space) -> bool:
+    """Whether a value of types is so cheap that a kernel of its own would cost more."""
+    small = space in (Space.RELATION, Space.NODE_TYPE) and value.type.width <= _NARROW
+    if not small or value.op in ("param", "gather", "sum", "inverse_count"):
+        return False
+    return supported(value) and all(
+        operand.op in ("param", "const") or _sinks(operand, space) for operand in value.operands
+    )
+
+
 def _gather(value: Value, name: str | None) -> Value:
     """Rows through a map; counts of the graph alone are gathered once, in the plan."""
     if name is None:
         return value
+    if _sinks(value, MAPS[name].target):
+        operands = [
+            operand if operand.type.space is Space.WEIGHT else _gather(operand, name)
+            for operand in value.operands
+        ]
+        return _emit(value.op, *operands, location=value.location, **value.attrs)
     counted = root(value)
     if counted.op != "inverse_count":
         return _emit("gather", value, map=name)

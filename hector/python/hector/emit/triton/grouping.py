@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 
 from hector.emit.torch.emitter import INLINE
 from hector.emit.triton.expand import FREE, REDUCTIONS, Expanded, program_order
-from hector.emit.triton.tiles import padded, padded_width, supported
+from hector.emit.triton.tiles import padded, padded_width, row_local, supported
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
 
 __all__ = ["BLOCK", "Family", "Group", "group", "registers"]
 
-BLOCK = 128
-"""Columns of a product up to which one program holds all of them, so that more can be fused."""
+BLOCK = 256
+"""Columns of a product up to which one program may hold all of them, so that more can be fused."""
+
+_MATRIX = 128 * 128
+"""Elements of a matrix that a program may hold."""
 
 _WIDE = 8
 """Elements of a row from which a value of edges is rather computed again than stored."""
@@ -82,7 +85,7 @@ def registers(op: Value, i: int) -> bool:
         return i == 0 and "rows" not in op.attrs
     if op.op == "outer":
         return ("rows", "rows_y")[i] not in op.attrs
-    return True
+    return op.op in REDUCTIONS or row_local(op)
 
 
 def _single_block(op: Value) -> bool:
@@ -91,7 +94,8 @@ def _single_block(op: Value) -> bool:
     if any(len(shape) > 1 for shape in shapes):
         return False
     extents = (*op.type.shape, *(extent for shape in shapes for extent in shape))
-    return all(padded(extent) <= BLOCK for extent in extents)
+    ends = max(padded(shapes[0][-1]), 16), max(padded(op.type.shape[-1]), 16)
+    return all(padded(extent) <= BLOCK for extent in extents) and ends[0] * ends[1] <= _MATRIX
 
 
 def _templated(op: Value) -> bool:

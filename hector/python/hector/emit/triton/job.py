@@ -25,6 +25,8 @@ class Job:
         The group's values that something outside reads.
     host : mapping of Value to str
         Names of values in memory, ``stored`` among them.
+    pitch : mapping of Value to int
+        Elements between rows of values that are columns of another.
     comments : tuple of str
         The IR lines.
     """
@@ -33,6 +35,7 @@ class Job:
     group: Group
     stored: tuple[Value, ...]
     host: Mapping[Value, str]
+    pitch: Mapping[Value, int]
     comments: tuple[str, ...]
 
 

@@ -9,6 +9,7 @@ block holds all columns.
 from __future__ import annotations
 
 from hector.emit.triton.expand import REDUCTIONS
+from hector.emit.triton.grouping import BLOCK
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.schedules import Outer, Product
 from hector.emit.triton.tiles import padded
@@ -105,8 +106,8 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     blocks, steps = -(-columns // bn), -(-depth // bk)
     fused = len(job.group.ops) > 1
     if fused:
-        bk, bn, blocks, steps = _block(depth, 128), _block(columns, 128), 1, 1
-    writer = Writer(job.name, job.host, job.group.ops, _LEAST)
+        bk, bn, blocks, steps = _block(depth, BLOCK), _block(columns, BLOCK), 1, 1
+    writer = Writer(job, least=_LEAST)
     precision = _precision(writer, op.type.dtype)
     x, w = op.operands
     matrix = writer.param("matrix", "w")
@@ -143,10 +144,11 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     else:
         pointer = writer.memory(x)
         read = _read(writer, scope, op.map("rows"))
+        pitch = writer.pitch.get(x, heads * depth)
         source = f"{pointer} + head * {depth}" if heads > 1 else pointer
         if steps == 1:
             bound = _bound("depth", depth, bk)
-            left = _tile(writer, source, read, "depth", bound, heads * depth, "left")
+            left = _tile(writer, source, read, "depth", bound, pitch, "left")
             writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
         else:
             writer.line(f"product = tl.zeros([{schedule.rows}, {bn}], tl.float32)")
@@ -154,7 +156,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
             writer.indent += 1
             matrix_tile("block + depth")
             bound = _bound("(block + depth)", depth, bk)
-            left = _tile(writer, source, read, "(block + depth)", bound, heads * depth, "left")
+            left = _tile(writer, source, read, "(block + depth)", bound, pitch, "left")
             writer.line(f"product = tl.dot({left}, weights, product, input_precision={precision})")
             writer.indent -= 1
     if fused:
@@ -217,8 +219,8 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     left, right = shapes[0][-1], shapes[1][-1]
     bl, br = _block(left, schedule.left), _block(right, schedule.right)
     if len(job.group.ops) > 1:
-        bl, br = _block(left, 128), _block(right, 128)
-    writer = Writer(job.name, job.host, job.group.ops, _LEAST)
+        bl, br = _block(left, BLOCK), _block(right, BLOCK)
+    writer = Writer(job, least=_LEAST)
     precision = _precision(writer, x.type.dtype)
     part = writer.param("part", "part")
     _open(writer, "0")
@@ -251,8 +253,8 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
             continue
         pointer = writer.memory(value)
         source = f"{pointer} + head * {extent}" if heads > 1 else pointer
-        bound = _bound(column, extent, block)
-        tiles.append(_tile(writer, source, read, column, bound, heads * extent, f"{column}s"))
+        bound, pitch = _bound(column, extent, block), writer.pitch.get(value, heads * extent)
+        tiles.append(_tile(writer, source, read, column, bound, pitch, f"{column}s"))
     dot = f"tl.dot(tl.trans({tiles[0]}), {tiles[1]}, total, input_precision={precision})"
     writer.line(f"total = {dot}")
     if heads > 1:
@@ -288,7 +290,7 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
 def _reduce(job: Job, op: Value, elements: int) -> tuple[Writer, int, int]:
     """The kernel that adds chunks, how many at a time, and the elements of a program."""
     step, width = 16, min(max(padded(elements), 16), 128)
-    writer = Writer(job.name + "_chunks", job.host, job.group.ops)
+    writer = Writer(job, job.name + "_chunks")
     part, first = writer.param("part", "part"), writer.param("first", "work.first")
     out = writer.memory(op)
     writer.line("kind = tl.program_id(0).to(tl.int64)")

@@ -23,7 +23,7 @@ def rows_kernel(job: Job, schedule: Rows) -> Emitted:
     Emitted
     """
     space = job.group.space
-    writer = Writer(job.name, job.host, job.group.ops)
+    writer = Writer(job)
     size = writer.size("n_rows", f"plan.rows({space.value!r})")
     lanes = schedule.rows
     writer.line(f"row = tl.program_id(0).to(tl.int64) * {lanes} + tl.arange(0, {lanes})")

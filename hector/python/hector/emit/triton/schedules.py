@@ -153,7 +153,8 @@ def size_class(rows: int) -> str:
 
 def _rows(key: Key) -> Rows:
     rows = max(min(2048 // key.width, 256), 1)
-    return Rows(rows, 4 if rows * key.width >= 512 else 1)
+    elements = rows * key.width
+    return Rows(rows, 8 if elements >= 8192 else 4 if elements >= 512 else 1)
 
 
 def _traversal(key: Key) -> Traversal:
@@ -169,7 +170,7 @@ def _traversal(key: Key) -> Traversal:
 
 def _product(key: Key) -> Product:
     large, single = key.size == "large", key.dtype == "f32"
-    rows = 32 if single and large else 64
+    rows = 32 if key.width > 128 or (single and large) else 64
     wide = min(max(key.width, 16), 128)
     return Product(
         rows=rows,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from hector.emit.triton.expand import same_but_for_ones
 from hector.ir.function import Value
 from hector.ir.types import Space
 
@@ -14,10 +13,11 @@ __all__ = [
     "padded",
     "padded_width",
     "row_local",
+    "same_but_for_ones",
     "supported",
 ]
 
-MAX_WIDTH = 8192
+MAX_WIDTH = 16384
 """Elements of a row, padded, up to which a value fits into one tile."""
 
 _TEXT = {
@@ -103,6 +103,11 @@ def padded_width(shape: tuple[int, ...]) -> int:
     for extent in shape:
         width *= padded(extent)
     return width
+
+
+def same_but_for_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes differ in extents of one only."""
+    return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
 def _fits(value: Value) -> bool:

@@ -294,7 +294,7 @@ def _scratch(register: _Register) -> str:
 
 
 def _main(job: Job, schedule: Traversal, reductions: _Reductions) -> Writer:
-    writer = Writer(job.name, job.host, job.group.ops)
+    writer = Writer(job)
     for field in ("begin", "end", "target", "slot"):
         writer.param(f"{field}s", f"work.{field}")
     size = writer.size("n_pieces", "work.count")
@@ -336,7 +336,7 @@ def _main(job: Job, schedule: Traversal, reductions: _Reductions) -> Writer:
 
 
 def _hubs(job: Job, schedule: Traversal, reductions: _Reductions) -> Writer:
-    writer = Writer(job.name + "_hubs", job.host, job.group.ops)
+    writer = Writer(job, job.name + "_hubs")
     for field in ("begin", "end", "target"):
         writer.param(f"hub_{field}s", f"work.hub_{field}")
     lanes = schedule.hub_lanes

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hector.emit.triton.job import Job
 from hector.emit.triton.tiles import HELPERS, elementwise, padded
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
@@ -62,22 +63,19 @@ class Writer:
 
     Parameters
     ----------
+    job : Job
     name : str
-    host : mapping of Value to str
-        What memory values are called where the kernel is launched.
-    made : sequence of Value
-        What this kernel computes, in program order, whether it is stored or not.
+        Of the kernel, where it is not the job's.
     least : int
         Least padded extent of any axis that is not 1.
     """
 
-    def __init__(
-        self, name: str, host: Mapping[Value, str], made: Sequence[Value], least: int = 1
-    ) -> None:
-        self.name = name
+    def __init__(self, job: Job, name: str = "", least: int = 1) -> None:
+        self.name = name or job.name
         self.least = least
-        self.host = host
-        self.made = frozenset(made)
+        self.host = job.host
+        self.pitch = job.pitch
+        self.made = frozenset(job.group.ops)
         self.params: dict[str, str] = {}
         """Parameter names with what is passed for them."""
         self.constants: set[str] = set()
@@ -145,7 +143,12 @@ class Writer:
         return f"c{size}"
 
     def address(
-        self, pointer: str, row: str | None, live: str | None, shape: tuple[int, ...]
+        self,
+        pointer: str,
+        row: str | None,
+        live: str | None,
+        shape: tuple[int, ...],
+        pitch: int | None = None,
     ) -> tuple[str, str]:
         """Text of the addresses of rows, and of their mask (empty where none is needed)."""
         rank, width = len(shape) + 1, 1
@@ -159,6 +162,7 @@ class Writer:
                     masks.append(f"({along} < {extent})")
             width *= extent
         if row is not None:
+            width = width if pitch is None else pitch
             along = _spread(row, 0, rank)
             terms.append(along if width == 1 else f"{along} * {width}")
         elif not terms:
@@ -168,10 +172,16 @@ class Writer:
         return " + ".join([pointer, *reversed(terms)]), " & ".join(reversed(masks))
 
     def load(
-        self, pointer: str, row: str | None, live: str | None, shape: tuple[int, ...], stem: str
+        self,
+        pointer: str,
+        row: str | None,
+        live: str | None,
+        shape: tuple[int, ...],
+        stem: str,
+        pitch: int | None = None,
     ) -> str:
         """Load rows as fp32 tiles; what does not exist is 0."""
-        address, mask = self.address(pointer, row, live, shape)
+        address, mask = self.address(pointer, row, live, shape, pitch)
         masked = f", mask={mask}, other=0.0" if mask else ""
         return self.let(stem, f"tl.load({address}{masked}).to(tl.float32)")
 
@@ -298,7 +308,7 @@ class Writer:
                 assert MAPS[name].target is value.type.space
                 row, live = self.at(scope, name)
             stem = f"t_{pointer.removeprefix('p_')}{scope.suffix}"
-            scope.loaded[key] = self.load(pointer, row, live, shape, stem)
+            scope.loaded[key] = self.load(pointer, row, live, shape, stem, self.pitch.get(value))
         return scope.loaded[key]
 
     def launch(self, grid: str, schedule: str) -> str:
