@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch._dynamo.comptime import comptime
+from torch._dynamo.variables import TensorVariable
 
 from hector.frontend.graph import is_plain
 from hector.frontend.trace import computed_dtype
@@ -66,9 +67,9 @@ def _seen(variable: Any) -> object:
         return int(variable.sym_num.node.hint)
     if isinstance(getattr(variable, "value", None), Graph | nn.Module):
         return variable.value
-    example = variable.as_proxy().node.meta.get("example_value") if variable.is_tensor() else None
-    if example is None:
+    if not isinstance(variable, TensorVariable):
         return variable.as_python_constant()
+    example = variable.as_proxy().node.meta["example_value"]
     shape = [n if isinstance(n, int) else n.node.hint for n in example.shape]
     made = torch.empty(shape, dtype=computed_dtype(example), device="meta")
     return made.requires_grad_(example.requires_grad and made.is_floating_point())

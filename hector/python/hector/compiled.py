@@ -7,12 +7,11 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 
-from hector.capture import Recipe, captured, watched
 from hector.compiler import Built, Candidates, rounded
 from hector.cost import CPU, GPU
 from hector.emit import Emitter
@@ -25,6 +24,9 @@ from hector.frontend.trace import Trace, trace
 from hector.graph import Graph
 from hector.library import register_program
 from hector.passes import node_routes
+
+if TYPE_CHECKING:
+    from hector.capture import Recipe
 
 __all__ = ["Compiled", "compile"]
 
@@ -101,6 +103,8 @@ class Compiled:
             If the function uses what cannot be compiled.
         """
         if torch.compiler.is_dynamo_compiling():
+            from hector.capture import captured  # here, since it brings all of Dynamo along
+
             return captured(self, self._by_name(args, kwargs))
         if any(isinstance(value, TracedGraph) for value in (*args, *kwargs.values())):
             return self.function(*args, **kwargs)  # called by a function that is being traced
@@ -127,6 +131,8 @@ class Compiled:
         -------
         Recipe
         """
+        from hector.capture import Recipe, watched
+
         call = self._match((), arguments, devices=False)
         built = self._specialise(call)
         inputs = tuple(
