@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["Lingering", "Loads"]
 
 _READ = Lane.READ
-# A tensor is made for nothing where only its memory is wanted.
-_allocate: Callable[..., torch.UntypedStorage] = torch.UntypedStorage
+
+
+def _allocate(nbytes: int, device: torch.device) -> torch.UntypedStorage:
+    """Memory of the device, in the order of its current stream."""
+    if device.type == "cpu":  # A tensor would be made for nothing.
+        return torch.UntypedStorage(nbytes, device=device)
+    return torch.empty(nbytes, dtype=torch.uint8, device=device).untyped_storage()
 
 
 class Loads:
@@ -59,7 +64,7 @@ class Loads:
         first = 0 if stream is None else streams.submitted(device)
         books.residency.add(group)
         try:
-            storage = _allocate(padding + nbytes, device=device)
+            storage = _allocate(padding + nbytes, device)
             span = ByteRange(padding, padding + nbytes)
             # Held from before the transfer knows its address until long after: an interrupt in
             # between must not free memory that is being written to.
