@@ -34,7 +34,7 @@ _READ = Lane.READ
 def _allocate(nbytes: int, device: torch.device) -> torch.UntypedStorage:
     """Memory of the device, in the order of its current stream."""
     if device.type == "cpu":  # A tensor would be made for nothing.
-        return torch.UntypedStorage(nbytes, device=device)
+        return torch.UntypedStorage(nbytes, device=device)  # type: ignore[no-untyped-call]
     return torch.empty(nbytes, dtype=torch.uint8, device=device).untyped_storage()
 
 
