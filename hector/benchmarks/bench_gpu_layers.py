@@ -256,7 +256,7 @@ def row(
     """Time one layer and put it beside its peer and its limit."""
     torch.set_float32_matmul_precision(precision)
     tensors = tuple(t.detach().to(dtype).requires_grad_(training) for t in case.tensors)
-    compiled = hector.compile(case.layer)
+    compiled = hector.compile(case.layer, emitter="triton")
     run = runner(compiled, (case.g, *tensors), list(tensors), training)
     run()
     torch.cuda.synchronize()

@@ -75,7 +75,7 @@ def test_equals_eager(name, forms, precision, dtype):
     g = graph(300, 9000, 6)
     ours, reference = both(name, g, (64, 64), dtype)
     expected = outputs_and_gradients(LAYERS[name], g, reference)
-    layer = hector.compile(LAYERS[name], forms=forms)
+    layer = hector.compile(LAYERS[name], forms=forms, emitter="triton")
     device = on_gpu(g)
     assert layer.explain(device, *ours).emitter == "triton"
     found = run(layer, device, ours)
@@ -90,7 +90,7 @@ def test_maximum():
     ours, reference = both("typed", g, (64, 64), torch.float32)
     expected = outputs_and_gradients(LAYERS["typed"], g, reference)
     check(
-        run(hector.compile(LAYERS["typed"]), on_gpu(g), ours), expected,
+        run(hector.compile(LAYERS["typed"], emitter="triton"), on_gpu(g), ours), expected,
         BOUNDS["highest", torch.float32],
     )  # fmt: skip
 
@@ -101,7 +101,9 @@ def test_widths(name, widths):
     g = graph(100, 2000, 5)
     ours, reference = both(name, g, widths, torch.float32)
     expected = outputs_and_gradients(LAYERS[name], g, reference)
-    check(run(hector.compile(LAYERS[name]), on_gpu(g), ours), expected, (1e-3, 1e-4))
+    check(
+        run(hector.compile(LAYERS[name], emitter="triton"), on_gpu(g), ours), expected, (1e-3, 1e-4)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -115,14 +117,18 @@ def test_hubs(end, dtype):
     for name in ("rgcn", "rgat"):
         ours, reference = both(name, g, (32, 64), torch.float32)
         expected = outputs_and_gradients(LAYERS[name], g, reference)
-        check(run(hector.compile(LAYERS[name]), on_gpu(g), ours), expected, (1e-3, 1e-4))
+        check(
+            run(hector.compile(LAYERS[name], emitter="triton"), on_gpu(g), ours),
+            expected,
+            (1e-3, 1e-4),
+        )
 
 
 def test_nothing_waits_for_the_device():
     g = on_gpu(graph(300, 9000, 6))
     for name in ("rgcn", "rgat", "rgat_heads"):
         ours, _ = both(name, g, (64, 64), torch.float32)
-        layer = hector.compile(LAYERS[name])
+        layer = hector.compile(LAYERS[name], emitter="triton")
         run(layer, g, ours)
         torch.cuda.synchronize()
         results = layer(g, *ours)
@@ -137,7 +143,7 @@ def test_nothing_waits_for_the_device():
 def test_replayed_as_a_cuda_graph():
     g = on_gpu(graph(300, 9000, 6))
     ours, _ = both("rgat", g, (64, 64), torch.float32, grad=False)
-    layer = hector.compile(LAYERS["rgat"])
+    layer = hector.compile(LAYERS["rgat"], emitter="triton")
     expected = layer(g, *ours)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -160,7 +166,7 @@ def test_more_elements_than_32_bits_count():
     x = torch.zeros(nodes, width, dtype=torch.bfloat16, device="cuda")
     tail = torch.randn(100, width, device="cuda").bfloat16()
     x[-100:] = tail
-    found = hector.compile(lambda g, x: hector.aggregate(x[g.src], g))(g, x)
+    found = hector.compile(lambda g, x: hector.aggregate(x[g.src], g), emitter="triton")(g, x)
     local = index.cuda() - (nodes - 100)
     expected = torch.zeros(100, width, device="cuda").index_add(0, local[1], tail.float()[local[0]])
     torch.testing.assert_close(found[-100:].float(), expected, rtol=1e-2, atol=1e-2)
@@ -179,7 +185,7 @@ def test_tensors_on_another_device():
     moved = tuple(t.detach().to("cuda:1").requires_grad_() for t in ours)
     assert torch.cuda.current_device() == 0
     check(
-        run(hector.compile(LAYERS["rgat"]), away, moved), expected,
+        run(hector.compile(LAYERS["rgat"], emitter="triton"), away, moved), expected,
         BOUNDS["highest", torch.float32],
     )  # fmt: skip
 
@@ -187,7 +193,7 @@ def test_tensors_on_another_device():
 def test_side_stream():
     g = on_gpu(graph(300, 9000, 6))
     ours, _ = both("rgcn", g, (64, 64), torch.float32)
-    layer = hector.compile(LAYERS["rgcn"])
+    layer = hector.compile(LAYERS["rgcn"], emitter="triton")
     expected = run(layer, g, ours)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
