@@ -67,7 +67,8 @@ class NullStreams(Streams):
         self._delay = delay
         self._random = random.Random(seed)
         self._runs_ahead = runs_ahead
-        self._stores: list[tuple[Ticket, Any]] = []
+        self._stores: list[Ticket] = []
+        self._snapshots: list[torch.Tensor] = []
         self._waited: list[Ticket] = []
         self._slow = self.device.allocate(1)
         self.ordered: list[int | None] = []
@@ -111,7 +112,10 @@ class NullStreams(Streams):
         if held:
             self._held.append(ticket)
         if is_store and self._runs_ahead:
-            self._stores.append((ticket, source))
+            self._snapshots.append(source)
+            # A GPU's stream waits for a copy; where the drive takes part, the host does.
+            if not isinstance(destination, io.Extent):
+                self._stores.append(ticket)
         return ticket
 
     def open_gate(self) -> None:
@@ -122,7 +126,7 @@ class NullStreams(Streams):
 
     def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
         self.ordered.append(stream)
-        if any(ticket is store for store, _ in self._stores):
+        if any(ticket is store for store in self._stores):
             self._waited.append(ticket)  # What is put on the stream from here on waits for it.
         else:
             ticket.wait(stream, timeout=timeout)

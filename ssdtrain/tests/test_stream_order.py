@@ -252,3 +252,24 @@ def test_a_graph_that_is_dropped_while_it_is_stored(make: Make) -> None:
         del loss
         assert off.report()["live_bytes"] == {}
         off.close()
+
+
+def test_a_graph_that_another_thread_drops_while_its_store_is_waited_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = make(0.05, 5, host=0, backlog=1)  # In chunks: extents are written to directly.
+    streams, w = off._engine._streams, torch.randn(64, 64, requires_grad=True)
+    losses = []
+    order = streams.order
+
+    def drop_and_wait(ticket: Any, stream: int | None, timeout: float | None = None) -> None:
+        losses.clear()
+        order(ticket, stream, timeout)
+
+    with off:
+        losses.append((w * 2).square().sum())
+    monkeypatch.setattr(streams, "order", drop_and_wait)
+    with off:
+        loss = (w * 3).sin().cos().sum()
+    loss.backward()
+    assert torch.isfinite(w.grad).all()

@@ -173,7 +173,8 @@ class Stores:
                 f"ssdtrain: the store of {group.nbytes} bytes to {stored.tier} does not end:"
                 f" {error}"
             ) from error
-        except (Error, OSError):
+        except Exception:
+            # Also ValueError, where another thread's graph let go of the group meanwhile.
             if not stored.out.done():
                 raise
 
