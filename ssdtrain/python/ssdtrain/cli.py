@@ -256,6 +256,10 @@ def _rok(options: argparse.Namespace) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     total = len(set(options.batches)) * len(strategies)
     with tqdm(total=total, unit="run", disable=None) as bar:
+
+        def show(_: rok.Row) -> None:
+            bar.update()
+
         rows = rok.measure(
             work,
             options.batches,
@@ -264,7 +268,7 @@ def _rok(options: argparse.Namespace) -> int:
             warmup=options.warmup,
             max_slowdown=options.max_slowdown,
             max_memory=options.max_memory,
-            progress=lambda _: bar.update(),
+            progress=show,
             spill=options.spill,
             host=options.host,
             ssd=options.ssd,
