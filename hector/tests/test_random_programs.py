@@ -40,7 +40,6 @@ FEATURES = {
     "turned": lambda v: by_heads(v).transpose(1, 2).reshape(v.shape[0], WIDTH) * 0.5,
     "stacked": lambda v: torch.stack(v.unflatten(1, (2, 2)).unbind(1), 2).flatten(1),
     "column": lambda v: v[:, 1:2].expand(-1, WIDTH) + v.narrow(1, 0, 1) + v[:, -1, None],
-    "gram": lambda v: torch.einsum("rhi,rhj->rij", by_heads(v), by_heads(v)).flatten(1),
     "stopped": lambda v: v.detach() * v,
 }
 PAIRS = {
