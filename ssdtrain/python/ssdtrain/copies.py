@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .pinned import PinnedMemory
 
-__all__ = ["DiskCopy", "HostCopy", "StoredCopy"]
+__all__ = ["DiskCopy", "ExtentCopy", "HostCopy", "StoredCopy"]
 
 
 class StoredCopy(Protocol):
@@ -61,7 +61,41 @@ class StoredCopy(Protocol):
         """Give the room back; work in flight ends first."""
 
 
-class HostCopy:
+class _OneTransfer:
+    """A copy whose store is a single transfer: nothing more happens by itself once it has ended."""
+
+    out: Ticket
+
+    @property
+    def is_settled(self) -> bool:
+        """As ``StoredCopy.is_settled``."""
+        return self.out.done()
+
+    def settle(self) -> str | None:
+        """As ``StoredCopy.settle``."""
+        return None
+
+    def read_ahead(self) -> None:
+        """As ``StoredCopy.read_ahead``."""
+
+
+class ExtentCopy(_OneTransfer):
+    """A copy that one transfer brings to an extent; how its bytes come back is a subclass's."""
+
+    tier = "disk"
+    extent: io.Extent
+
+    @property
+    def phase(self) -> str:
+        """As ``StoredCopy.phase``."""
+        return "stored" if self.out.done() else "writing"
+
+    def free(self) -> None:
+        """As ``StoredCopy.free``."""
+        self.extent.free()
+
+
+class HostCopy(_OneTransfer):
     """Of a GPU's tensor, in pinned memory."""
 
     tier = "host"
@@ -82,18 +116,6 @@ class HostCopy:
     def phase(self) -> str:
         """As ``StoredCopy.phase``."""
         return "on host" if self.out.done() else "copying"
-
-    @property
-    def is_settled(self) -> bool:
-        """As ``StoredCopy.is_settled``."""
-        return self.out.done()
-
-    def settle(self) -> str | None:
-        """As ``StoredCopy.settle``."""
-        return None
-
-    def read_ahead(self) -> None:
-        """As ``StoredCopy.read_ahead``."""
 
     def read(
         self,
@@ -123,32 +145,13 @@ class HostCopy:
         self.free()
 
 
-class DiskCopy:
+class DiskCopy(ExtentCopy):
     """Of a CPU tensor: straight between its memory and the extent."""
-
-    tier = "disk"
 
     def __init__(self, extent: io.Extent, out: Ticket) -> None:
         self.extent = extent
         self.out = out
         self.nbytes = extent.nbytes
-
-    @property
-    def phase(self) -> str:
-        """As ``StoredCopy.phase``."""
-        return "stored" if self.out.done() else "writing"
-
-    @property
-    def is_settled(self) -> bool:
-        """As ``StoredCopy.is_settled``."""
-        return self.out.done()
-
-    def settle(self) -> str | None:
-        """As ``StoredCopy.settle``."""
-        return None
-
-    def read_ahead(self) -> None:
-        """As ``StoredCopy.read_ahead``."""
 
     def read(
         self,
@@ -159,7 +162,3 @@ class DiskCopy:
     ) -> Ticket:
         """As ``StoredCopy.read``."""
         return self.extent.read(bytes_of(storage, span))
-
-    def free(self) -> None:
-        """As ``StoredCopy.free``."""
-        self.extent.free()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from datapath_core import BudgetError, Error
 
+from .copies import ExtentCopy
 from .storage import address_of
 
 if TYPE_CHECKING:
@@ -129,10 +130,8 @@ class StagedCopy:
             self.extent.free()
 
 
-class DirectCopy:
+class DirectCopy(ExtentCopy):
     """GPU memory to disk in chunks through the scheduler's own staging memory."""
-
-    tier = "disk"
 
     def __init__(
         self,
@@ -147,23 +146,6 @@ class DirectCopy:
         self._streams = streams
         self.out: Ticket = streams.move(extent, data, device, stream)
 
-    @property
-    def phase(self) -> str:
-        """As ``StoredCopy.phase``."""
-        return "stored" if self.out.done() else "writing"
-
-    @property
-    def is_settled(self) -> bool:
-        """As ``StoredCopy.is_settled``."""
-        return self.out.done()
-
-    def settle(self) -> str | None:
-        """As ``StoredCopy.settle``."""
-        return None
-
-    def read_ahead(self) -> None:
-        """As ``StoredCopy.read_ahead``."""
-
     def read(
         self,
         storage: torch.UntypedStorage,
@@ -174,10 +156,6 @@ class DirectCopy:
         """As ``StoredCopy.read``."""
         into = address_of(storage, span)
         return self._streams.move(into, self.extent, device, stream, (self.out,), priority=1)
-
-    def free(self) -> None:
-        """As ``StoredCopy.free``."""
-        self.extent.free()
 
 
 def _error_of(ticket: Ticket) -> Exception | None:
