@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two processes run under DeepSpeed's engine, on the CPU."""
+"""What two processes run under DeepSpeed's engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import deepspeed
 import torch
-from frameworks_support import Model, batch, seeded
+from frameworks_support import BACKENDS, DEVICE, Model, batch, seeded
 from torch.utils.checkpoint import checkpoint
 
 from ssdtrain.integrations import wrap_forward
@@ -25,7 +25,7 @@ def _train(
     checkpointed: bool = False,
     **more: Any,
 ) -> Tensors:
-    deepspeed.init_distributed("gloo")
+    deepspeed.init_distributed(BACKENDS[DEVICE])
     model = seeded(Model)
     if checkpointed:
         model.around = lambda block, x: checkpoint(block, x, use_reentrant=False)

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from frameworks_support import DEVICE
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -107,8 +108,8 @@ def train(device: str, off: Any, **options: Any) -> Tensors:
 
 
 def tensor_parallel_layers(rank: int, off: Any) -> Tensors:
-    _start("cpu", tensor=2)
-    return train("cpu", off, tensor_model_parallel_size=2)
+    _start(DEVICE, tensor=2)
+    return train(DEVICE, off, tensor_model_parallel_size=2)
 
 
 def pipeline(rank: int, off: Any) -> Tensors:
@@ -117,9 +118,9 @@ def pipeline(rank: int, off: Any) -> Tensors:
     What a stage has sent on is emptied in place: the tensor that the graph holds is then another
     memory's.
     """
-    _start("cpu", pipeline=2)
+    _start(DEVICE, pipeline=2)
     model = _model(
-        "cpu",
+        DEVICE,
         pipeline_model_parallel_size=2,
         deallocate_pipeline_outputs=True,
         batch_p2p_sync=False,
@@ -131,10 +132,10 @@ def pipeline(rank: int, off: Any) -> Tensors:
     def forward(batches: Any, model: GPTModel) -> Any:
         return model(**next(batches)), loss_of
 
-    with off or nullcontext(), OnTheCpu():
+    with off or nullcontext(), OnTheCpu() if DEVICE == "cpu" else nullcontext():
         losses = get_forward_backward_func()(
             forward_step_func=forward,
-            data_iterator=iter([_inputs(seed, "cpu") for seed in range(6)]),
+            data_iterator=iter([_inputs(seed, DEVICE) for seed in range(6)]),
             model=model,
             num_microbatches=6,
             seq_length=TOKENS,

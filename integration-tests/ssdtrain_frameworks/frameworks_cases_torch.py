@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from frameworks_support import WIDTH, Block, Model, batch, gradients, seeded
+from frameworks_support import DEVICE, WIDTH, Block, Model, batch, gradients, own_device, seeded
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -94,7 +94,7 @@ def ddp_accumulation(rank: int, off: Any) -> Tensors:
 
 def _sharded(build: Any = Model, **options: Any) -> Model:
     model = seeded(build)
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     for block in model.blocks:
         fully_shard(block, mesh=mesh, **options)
     return fully_shard(model, mesh=mesh, **options)
@@ -132,7 +132,7 @@ def fsdp1(rank: int, off: Any) -> Tensors:
     sharded = FullyShardedDataParallel(
         seeded(Model),
         auto_wrap_policy=ModuleWrapPolicy({Block}),
-        device_id=torch.device("cpu"),
+        device_id=own_device(),
         use_orig_params=True,
     )
     return _train(sharded, rank, off)
@@ -154,7 +154,7 @@ class MLP(nn.Module):
 
 
 def _tensor_parallel(plan: dict[str, Any], off: Any, steps: int = STEPS) -> Tensors:
-    mesh = init_device_mesh("cpu", (2,))
+    mesh = init_device_mesh(DEVICE, (2,))
     model = seeded(lambda: nn.Sequential(MLP(), MLP()))
     for layer in model:
         parallelize_module(layer, mesh, plan)
@@ -207,10 +207,7 @@ def _pipeline(
     micro_batches = 6
     blocks = seeded(lambda: [Block(dropout=0.0) for _ in range(2 * stages)])
     mine = {index: blocks[index] for index in range(rank, 2 * stages, 2)}
-    parts = [
-        PipelineStage(block, index, 2 * stages, torch.device("cpu"))
-        for index, block in mine.items()
-    ]
+    parts = [PipelineStage(block, index, 2 * stages, own_device()) for index, block in mine.items()]
 
     def loss_of(y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (y - target).square().mean()

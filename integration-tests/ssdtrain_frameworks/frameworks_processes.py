@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from frameworks_support import assert_equal
+from frameworks_support import BACKENDS, assert_equal
 
 __all__ = ["Outcome", "assert_trained_alike", "two_processes"]
 
@@ -35,17 +35,21 @@ class Outcome:
         return int(self.report["bytes"]["disk"])
 
 
-def two_processes(cases: list[str], folder: Path) -> dict[str, list[Outcome]]:
+def two_processes(cases: list[str], folder: Path, device: str = "cpu") -> dict[str, list[Outcome]]:
     """Run cases, each plain and offloaded, one after another in the same two processes.
+
+    On ``"cuda"`` each process has a GPU of its own and they talk through NCCL.
 
     To start Python and PyTorch takes longer than any case. After one that fails the rest is left.
     """
-    if not dist.is_available() or not dist.is_gloo_available():
-        pytest.skip("this torch has no gloo")
+    backend = BACKENDS[device]
+    if not dist.is_available() or not dist.is_backend_available(backend):
+        pytest.skip(f"this torch has no {backend}")
     spill = folder / "spill"
     spill.mkdir()
     outs = [folder / f"out-{rank}.pt" for rank in range(2)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment["FRAMEWORKS_DEVICE"] = device
     processes = [
         subprocess.Popen(
             [sys.executable, WORKER, str(rank), folder / "meet", out, spill, *cases],
@@ -70,7 +74,9 @@ def two_processes(cases: list[str], folder: Path) -> dict[str, list[Outcome]]:
         found[case] = []
         for rank, out in enumerate(outs):
             assert out.exists(), outputs[rank]
-            saved = torch.load(out).get(case, {"error": f"not run: {outputs[rank][-2000:]}"})
+            saved = torch.load(out, map_location="cpu").get(
+                case, {"error": f"not run: {outputs[rank][-2000:]}"}
+            )
             found[case].append(Outcome(**saved))
     return found
 

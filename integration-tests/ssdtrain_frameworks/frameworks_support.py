@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,7 +16,16 @@ from torch.nn import functional
 
 ssdtrain = needed("ssdtrain")
 
-__all__ = ["WIDTH", "Block", "Model", "assert_equal", "assert_same", "batch", "gradients", "seeded"]
+__all__ = [
+    "BACKENDS", "DEVICE", "WIDTH", "Block", "Model", "assert_equal", "assert_same", "batch",
+    "gradients", "own_device", "seeded",
+]  # fmt: skip
+
+DEVICE = os.environ.get("FRAMEWORKS_DEVICE", "cpu")
+"""Where the cases of two processes run; ``two_processes`` sets it for them."""
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+"""How processes talk, by device."""
 
 WIDTH = 32
 
@@ -58,16 +68,24 @@ class Model(nn.Module):
 
 
 def seeded(build: Callable[[], Any], seed: int = 0) -> Any:
-    """What ``build()`` makes from a seed of its own; leaves dropout at another one."""
+    """What ``build()`` makes from a seed of its own, on ``DEVICE``; dropout gets another seed."""
     torch.manual_seed(seed)
     made = build()
+    for module in made if isinstance(made, list) else [made]:
+        module.to(DEVICE)
     torch.manual_seed(seed + 1)
     return made
 
 
+def own_device() -> torch.device:
+    """``DEVICE``, with the number of this process's GPU."""
+    return torch.device(DEVICE, torch.cuda.current_device() if DEVICE == "cuda" else None)
+
+
 def batch(seed: int = 2, size: int = 2, tokens: int = 8) -> torch.Tensor:
-    """Inputs of shape [size, tokens, WIDTH]."""
-    return torch.randn(size, tokens, WIDTH, generator=torch.Generator().manual_seed(seed))
+    """Inputs of shape [size, tokens, WIDTH], on ``DEVICE``."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, tokens, WIDTH, generator=generator).to(DEVICE)
 
 
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@
 Usage: frameworks_worker.py RANK RENDEZVOUS OUT SPILL CASE... A case is a function of
 ``frameworks_cases_torch``, or ``NAME.function`` of ``frameworks_cases_NAME``; it takes the rank and
 an offloader or None, and returns named tensors. One that ends in ``_planned`` gets the planner.
+FRAMEWORKS_DEVICE in the environment says where they run, "cpu" or "cuda".
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from frameworks_support import BACKENDS, DEVICE
+
 import ssdtrain
 
 
@@ -41,8 +44,10 @@ def _compare(case: str, rank: int, spill: str) -> dict[str, Any]:
 def main(rank: int, rendezvous: str, out: str, spill: str, cases: list[str]) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo",
+        BACKENDS[DEVICE],
         init_method=f"file://{rendezvous}",
         rank=rank,
         world_size=2,
