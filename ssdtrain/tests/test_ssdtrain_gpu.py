@@ -271,3 +271,39 @@ def test_inside_a_graph_capture_nothing_moves() -> None:
     assert torch.equal(found, torch.autograd.grad((w @ w).tanh().sum(), w)[0])
     assert "while a CUDA graph is recorded" in off.report()["kept_by_reason"]
     off.close()
+
+
+def test_a_thousand_steps_leave_nothing(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    small = nn.Sequential(*[nn.Linear(256, 256) for _ in range(3)]).cuda()
+    off = ssdtrain.Offloader(
+        tmp_path, "2MiB", "64MiB", min_bytes="64KiB", plan="all", backlog="1MiB"
+    )
+
+    def step(seed: int) -> None:
+        small.zero_grad(set_to_none=True)
+        # Sizes differ, so that nothing fits exactly where something was.
+        rows = 512 + 64 * (seed % 7)
+        with off:
+            loss = small(torch.ones(rows, 256, device="cuda")).square().mean()
+        loss.backward()
+
+    def resident() -> dict[str, int]:
+        gc.collect()
+        torch.cuda.synchronize()
+        live = off.report()["live_bytes"]
+        return {**live, "gpu": torch.cuda.memory_allocated(), "files": files(tmp_path)}
+
+    for seed in range(14):
+        step(seed)
+    before, reserved = resident(), torch.cuda.memory_reserved()
+    for seed in range(1000):
+        step(seed)
+    assert resident() == before
+    assert torch.cuda.memory_reserved() <= reserved
+    off.close()
+
+
+def files(folder: Path) -> int:
+    """Files that can be seen in a folder: none, since spilled data has no name."""
+    return sum(1 for _ in folder.rglob("*"))
