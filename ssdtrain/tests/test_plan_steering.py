@@ -68,10 +68,10 @@ def machine(limits: Limits = LIMITS, plan: Plan | None = None, rates: Rates = LI
 
 def test_stream_then_keep_then_planned() -> None:
     found = machine()
-    for _ in range(4):
+    for _ in range(5):
         found.step(STEP)
-    assert found.modes() == ["stream", "keep", "planned", "planned"]
-    assert [order.profile for order in found.orders] == [True, True, False, False]
+    assert found.modes() == ["stream", "keep", "keep", "planned", "planned"]
+    assert [order.profile for order in found.orders] == [True, True, True, False, False]
     plan = found.orders[-1].plan
     assert plan == optimise(STEP, LINK, LIMITS)
     described = found.steering.describe()
@@ -121,7 +121,8 @@ def test_passes_without_gradients_change_nothing() -> None:
         found.steering.end_step(order, StepResult([], 0.01))
     found.step(STEP)
     found.step(STEP)
-    assert found.modes() == ["stream", "keep", "planned"]
+    found.step(STEP)
+    assert found.modes() == ["stream", "keep", "keep", "planned"]
 
 
 def test_alternating_shapes_each_have_a_plan() -> None:

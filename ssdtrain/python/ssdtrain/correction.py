@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .plan import Plan
 from .simulate import simulate
 from .step_orders import StepResult
 from .timeline import Rates, Timeline
 
-__all__ = ["corrected"]
+__all__ = ["averaged", "corrected", "typical"]
 
 # One correction takes lanes to be this much faster or slower at most.
 _MOST = 4.0
 _HALVINGS = 12
 # Waits that differ by less than this fraction of the step say nothing about the lanes.
 _LEAST_WAIT = 0.005
+# Copies slow computation down by no more than this: at 55 GB/s one takes 1 to 2 % of a GPU's memory
+# bandwidth, and some of the power that its clock hangs on. Where it is more the clock has changed.
+_MOST_CONTENTION = 0.03
+# Lanes that are busy for less than this part of the step say nothing about contention.
+_LEAST_BUSY = 0.1
 
 
 def corrected(
@@ -26,9 +31,10 @@ def corrected(
 ) -> tuple[Timeline, Rates]:
     """Return a timeline and rates for the next plan.
 
-    Times of computation are scaled to those measured, lanes are taken to be so much slower or
-    faster that computation waits as long as it did, and what the peak then still exceeds the
-    prediction by is added to what others allocate.
+    What computation took longer than predicted is laid to copies if they can have caused it
+    (``Rates.contention``); else it scales all of its times, by which everything kept is slower,
+    too. Lanes are taken to be so much slower or faster that computation waits as long as it did,
+    and what the peak then still exceeds the prediction by is added to what others allocate.
 
     Parameters
     ----------
@@ -44,22 +50,60 @@ def corrected(
     Timeline
     Rates
     """
-    seconds = statistics.median(result.seconds for result in results)
-    waits = statistics.median(result.wait_seconds for result in results)
+    seconds = typical(result.seconds for result in results)
+    waits = typical(result.wait_seconds for result in results)
     peak = int(statistics.median(result.peak_bytes for result in results))
     fresh = results[-1].timeline
     if fresh is not None and fresh.signature == timeline.signature:
         timeline = fresh
-    else:
-        played = simulate(timeline, rates, plan).prediction
-        computed = played.seconds - played.wait_seconds
-        if computed > 0 and seconds > waits:
-            timeline = _scaled(timeline, (seconds - waits) / computed)
+    timeline, rates = _with_computation(timeline, rates, plan, seconds - waits)
     rates = _with_waits(timeline, rates, plan, waits)
     if peak > 0:
         played = simulate(timeline, rates, plan).prediction
         timeline = _shifted(timeline, peak - played.peak_bytes)
     return timeline, rates
+
+
+def typical(values: Iterable[float]) -> float:
+    """Mean of the middle half: a GPU's clock swings around its mean from step to step.
+
+    Raises
+    ------
+    ValueError
+        If there are no values.
+    """
+    found = sorted(values)
+    cut = len(found) // 4
+    return statistics.fmean(found[cut : len(found) - cut])
+
+
+def averaged(timelines: Sequence[Timeline]) -> Timeline:
+    """Return the last timeline of equal steps, at the mean time of them all."""
+    last = timelines[-1]
+    mean = statistics.fmean(timeline.seconds for timeline in timelines)
+    return _scaled(last, mean / last.seconds) if last.seconds > 0 else last
+
+
+def _with_computation(
+    timeline: Timeline, rates: Rates, plan: Plan, measured: float
+) -> tuple[Timeline, Rates]:
+    """Return a timeline and a contention with which computation takes as long as was measured."""
+    played = simulate(timeline, dataclasses.replace(rates, contention=0.0), plan)
+    computed = played.prediction.seconds - played.prediction.wait_seconds
+    if not (computed > 0 and measured > 0):
+        return timeline, rates
+    device = ("write", "read") if timeline.device_type == "cpu" else ("d2h", "h2d")
+    busy = sum(
+        transfer.end - transfer.begin
+        for transfer in played.transfers
+        if transfer.lane in device and transfer.begin is not None and transfer.end is not None
+    )
+    contention = rates.contention
+    if busy >= _LEAST_BUSY * computed:
+        found = max((measured - computed) / busy, 0.0)
+        contention = found if found <= _MOST_CONTENTION else contention
+    factor = max(measured - contention * busy, 0.5 * measured) / computed
+    return _scaled(timeline, factor), dataclasses.replace(rates, contention=contention)
 
 
 def _with_waits(timeline: Timeline, rates: Rates, plan: Plan, waits: float) -> Rates:
@@ -84,7 +128,7 @@ def _slower(rates: Rates, factor: float) -> Rates:
     changed = {
         field.name: getattr(rates, field.name) / factor
         for field in dataclasses.fields(rates)
-        if field.name != "overhead"
+        if field.name not in ("overhead", "contention")
     }
     return dataclasses.replace(rates, **changed)
 

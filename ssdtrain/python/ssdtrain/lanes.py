@@ -84,6 +84,10 @@ class Lanes:
         # Before this nothing ends and nothing starts.
         self._next_event = math.inf
         self.transfers: list[LaneTransfer] = []
+        # Those that read or write the device's memory; a drive only does where there is no link.
+        device: tuple[LaneName, ...] = ("d2h", "h2d") if rates.d2h or rates.h2d else ("write", "read")
+        self._at_device = [self._lanes[name] for name in device]
+        self._busy = 0.0
 
     def submit(
         self,
@@ -112,6 +116,14 @@ class Lanes:
         """Let time pass."""
         while until >= self._next_event:
             self._step(until)
+
+    def device_busy(self, until: float) -> float:
+        """Let time pass; seconds in which the device's lanes were busy so far, added up."""
+        self.advance(until)
+        return self._busy + self._at_work() * max(until - self._now, 0.0)
+
+    def _at_work(self) -> int:
+        return sum(1 for lane in self._at_device if lane.queue and lane.queue[0].begin is not None)
 
     def finish(self, transfer: LaneTransfer) -> float:
         """Let time pass until a transfer has ended; the second of its end."""
@@ -156,6 +168,7 @@ class Lanes:
         if event > until:
             self._next_event = event
             return
+        self._busy += self._at_work() * (event - now)
         for lane, speed, end in zip(active, speeds, ends, strict=True):
             if end <= event:
                 lane.queue.popleft().end = event

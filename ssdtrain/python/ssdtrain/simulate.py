@@ -134,6 +134,7 @@ class _Player:
         self.timeline = timeline
         self.plans = plan.groups
         self.lanes = Lanes(rates)
+        self.contention = rates.contention
         self.direct = timeline.device_type == "cpu"
         recomputed = [i for i, g in enumerate(plan.groups) if g.where is Where.RECOMPUTE]
         self.needed, self.released = effective_needs(timeline, recomputed)
@@ -190,7 +191,7 @@ class _Player:
         late = 0.0
         for k, tick in enumerate(timeline.ticks):
             self.tick = k
-            self.now = tick.seconds + late
+            self._compute(tick.seconds + late)
             between[k] = others[k] + self.resident
             if k:
                 for index in self.frees_after[k - 1]:
@@ -209,7 +210,15 @@ class _Player:
             seconds[k] = self.now
             late = self.now - tick.seconds
         between[count] = others[count] + self.resident
-        return self._result(timeline.seconds + late, seconds, between, after)
+        self._compute(timeline.seconds + late)
+        return self._result(self.now, seconds, between, after)
+
+    def _compute(self, until: float) -> None:
+        """Computation until a second, or longer where copies are under way."""
+        if self.contention:
+            before = self.lanes.device_busy(self.now)
+            until += self.contention * (self.lanes.device_busy(until) - before)
+        self.now = until
 
     def _save(self, index: int) -> None:
         group, plan = self.timeline.groups[index], self.plans[index]

@@ -7,16 +7,17 @@ than was expected.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .correction import corrected
+from .correction import averaged, corrected, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction, Where
-from .simulate import keep_everything
+from .simulate import keep_everything, simulate
 from .step_orders import StepOrder, StepResult
 from .timeline import Rates, Timeline, signature_of
 
@@ -29,6 +30,13 @@ MOST_REPLANS = 4
 MOST_SIGNATURES = 16
 # Where keeping all does not fit. The first step also loads kernels and grows pools.
 STREAMED_STEPS = 2
+# Steps with everything kept whose mean is taken. After a pause a GPU runs above its lasting clock
+# for a step, then below it: on an H200 by 4 % each.
+KEPT_STEPS = 2
+# Predictions are compared with so many steps together, and corrected where they differ by more.
+STEPS_OF_CALIBRATION = 6
+CALIBRATION_TOLERANCE = 0.005
+SPREAD = 0.1
 
 
 @dataclass(slots=True)
@@ -39,7 +47,8 @@ class _Shape:
     timeline: Timeline | None = None
     clean: bool = False
     plan: Plan | None = None
-    measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_DRIFT))
+    kept: list[Timeline] = field(default_factory=list)
+    measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_CALIBRATION))
     drifting: int = 0
     replans: int = 0
     successor: str | None = None
@@ -188,15 +197,24 @@ class Steering:
             if (
                 result.followed
                 and not order.partial
-                and order.plan is shape.plan
+                and order.plan is not None
                 and shape.plan is not None
+                and order.plan.groups is shape.plan.groups
             ):
                 self._compare(shape, result)
         elif result.timeline is not None and not shape.clean:
             shape.timeline = result.timeline
-            shape.clean = order.mode == "keep" and result.followed
-            if shape.clean:
-                self._make_plan(shape)
+            if order.mode == "keep" and result.followed:
+                self._take_kept(shape, result.timeline)
+
+    def _take_kept(self, shape: _Shape, timeline: Timeline) -> None:
+        shape.kept.append(timeline)
+        if len(shape.kept) < KEPT_STEPS and timeline.device_type == "cuda":
+            return
+        shape.timeline = averaged(shape.kept)
+        shape.clean = True
+        shape.kept.clear()
+        self._make_plan(shape)
 
     def _seen(self, signature: str, result: StepResult) -> _Shape:
         shape = self._shapes.get(signature)
@@ -219,21 +237,57 @@ class Steering:
         shape.measured.append(result)
         if not (_differs(result, prediction) or self._exceeds(result, prediction)):
             shape.drifting = 0
-            return
-        shape.drifting += 1
-        if shape.drifting < STEPS_OF_DRIFT or shape.replans >= MOST_REPLANS:
-            return
-        shape.replans += 1
-        errors = _errors(list(shape.measured), prediction)
-        self._replans.append(
-            f"step time {errors['seconds']:+.1%}, peak {errors['peak_bytes']:+.1%} beside the"
-            f" prediction, {STEPS_OF_DRIFT} steps in a row"
-        )
-        assert shape.timeline is not None
-        rates = self._known_rates()
+        else:
+            shape.drifting += 1
+        if shape.drifting >= STEPS_OF_DRIFT:
+            if shape.replans < MOST_REPLANS:
+                results = list(shape.measured)[-STEPS_OF_DRIFT:]
+                errors = _errors(results, prediction)
+                self._correct(shape, results)
+                self._plan_again(
+                    shape,
+                    f"step time {errors['seconds']:+.1%}, peak {errors['peak_bytes']:+.1%} beside"
+                    f" the prediction, {STEPS_OF_DRIFT} steps in a row",
+                )
+        elif len(shape.measured) == STEPS_OF_CALIBRATION:
+            self._calibrate(shape, prediction)
+
+    def _calibrate(self, shape: _Shape, prediction: Prediction) -> None:
+        """Predict what the last steps took; another plan only if this one breaks its promise."""
         results = list(shape.measured)
-        timeline, self._rates = corrected(shape.timeline, rates, shape.plan, results)
-        shape.timeline = timeline
+        error = typical(result.seconds for result in results) / prediction.seconds - 1
+        if abs(error) <= CALIBRATION_TOLERANCE or not _agree(results):
+            return
+        assert shape.plan is not None
+        self._correct(shape, results)
+        assert shape.timeline is not None
+        found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
+        allowed = self._limits.max_slowdown
+        if (
+            allowed is not None
+            and self._limits.max_memory is None
+            and found.seconds > (1 + allowed + CALIBRATION_TOLERANCE) * found.keep_seconds
+            and shape.replans < MOST_REPLANS
+        ):
+            slower = found.seconds / found.keep_seconds - 1
+            self._plan_again(
+                shape, f"{slower:.1%} slower than with everything kept, {allowed:.1%} allowed"
+            )
+            return
+        shape.plan = dataclasses.replace(shape.plan, prediction=found)
+        shape.measured.clear()
+        shape.drifting = 0
+
+    def _correct(self, shape: _Shape, results: Sequence[StepResult]) -> None:
+        assert shape.timeline is not None
+        assert shape.plan is not None
+        shape.timeline, self._rates = corrected(
+            shape.timeline, self._known_rates(), shape.plan, results
+        )
+
+    def _plan_again(self, shape: _Shape, reason: str) -> None:
+        shape.replans += 1
+        self._replans.append(reason)
         self._make_plan(shape)
 
     def _exceeds(self, result: StepResult, prediction: Prediction) -> bool:
@@ -338,6 +392,13 @@ def _errors(results: Sequence[StepResult], prediction: Prediction) -> dict[str, 
         # A device that nobody counts has no error.
         "peak_bytes": peak / prediction.peak_bytes - 1 if peak and prediction.peak_bytes else 0.0,
     }
+
+
+def _agree(results: Sequence[StepResult]) -> bool:
+    """Whether the middle half of steps took about the same time: else none of it is typical."""
+    seconds = sorted(result.seconds for result in results)
+    cut = len(seconds) // 4
+    return seconds[-1 - cut] <= (1 + SPREAD) * seconds[cut]
 
 
 def _differs(result: StepResult, prediction: Prediction) -> bool:

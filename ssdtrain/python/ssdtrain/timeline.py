@@ -94,7 +94,8 @@ class Rates:
 
     On the CPU only ``write`` and ``read`` exist. ``overhead`` is the fixed time of one transfer
     in seconds. The rates ``*_alone`` are those while the opposite lane is idle; 0: the same as when
-    it is busy.
+    it is busy. ``contention`` is the part of a second by which computation falls behind for each
+    second in which a lane of the device is busy, since copies use its memory and its power too.
     """
 
     d2h: float = 0.0
@@ -106,6 +107,7 @@ class Rates:
     h2d_alone: float = 0.0
     write_alone: float = 0.0
     read_alone: float = 0.0
+    contention: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,6 +287,15 @@ class Walk:
         levels = itertools.accumulate(change[:-1])
         return [others + level for others, level in zip(self.s.others, levels, strict=True)]
 
+    def _contention(self) -> float:
+        """Seconds by which computation falls behind because of copies."""
+        s = self.s
+        if not s.rates.contention:
+            return 0.0
+        out = sum(s.bytes[i] for i, tick in enumerate(self.drop_at) if tick is not None)
+        back = sum(s.bytes[i] for i, tick in enumerate(self.load_at) if tick is not None)
+        return s.rates.contention * (out / s.out_rate + back / s.back_rate) if out else 0.0
+
     def _result(self, late: float, memory: list[int]) -> Schedule:
         groups = self.s.timeline.groups
         for index, place in enumerate(self.where):
@@ -309,7 +318,7 @@ class Walk:
             self.read_at,
             self.load_at,
             need_at,
-            self.s.timeline.seconds + recomputing + late,
+            self.s.timeline.seconds + recomputing + late + self._contention(),
             memory,
             max(memory),
         )
