@@ -160,7 +160,8 @@ def _tensor_parallel(plan: dict[str, Any], off: Any, steps: int = STEPS) -> Tens
         parallelize_module(layer, mesh, plan)
     if off and steps > STEPS:
         off.attach(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # One by one: PyTorch's fused step refuses plain tensors beside DTensors.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
