@@ -348,3 +348,100 @@ def test_a_matrix_for_each_row_is_refused():
     }"""
     with pytest.raises(RuntimeError, match="differs from row to row"):
         check_matrices(parse(text))
+
+
+def test_fold_multiplies_a_narrower_matrix_into_the_matrices():
+    check(
+        passes.fold,
+        """
+        func f(%x: edge[8] f32, %W: relation[8, 5] f32, %q: weight[5, 1] f32) {
+          %0 = linear(%x, %W) {type = edge.rel} : edge[5] f32
+          %1 = linear(%0, %q) : edge[1] f32
+          return %1
+        }""",
+        """
+        func f(%x: edge[8] f32, %W: relation[8, 5] f32, %q: weight[5, 1] f32) {
+          %0 = linear(%W, %q) : relation[8, 1] f32
+          %1 = linear(%x, %0) {type = edge.rel} : edge[1] f32
+          return %1
+        }""",
+    )
+
+
+def test_fold_leaves_products_that_are_needed_anyway():
+    text = """
+        func f(%x: edge[8] f32, %W: relation[8, 5] f32, %q: weight[5, 1] f32, %a: weight[5] f32) {
+          %0 = linear(%x, %W) {type = edge.rel} : edge[5] f32
+          %1 = linear(%0, %q) : edge[1] f32
+          %2 = mul(%0, %a) : edge[5] f32
+          %3 = sum(%2) {axes = (0)} : edge[] f32
+          return %0, %1, %3
+        }"""
+    check(passes.fold, text, text)
+
+
+def test_normalise_opens_softmax():
+    check(
+        passes.normalise,
+        """
+        func f(%s: edge[3] bf16) {
+          %0 = segment_softmax(%s) {map = edge.dst} : edge[3] bf16
+          return %0
+        }""",
+        """
+        func f(%s: edge[3] bf16) {
+          %0 = segment_lse(%s) {map = edge.dst} : node[3] f32
+          %1 = segment_weights(%s, %0) {map = edge.dst} : edge[3] bf16
+          return %1
+        }""",
+    )
+
+
+def test_sums_of_inner_products_come_from_a_sum_at_hand():
+    check(
+        passes.reuse_sums,
+        """
+        func f(%z: edge[2, 8] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 8] f32) {
+          %0 = mul(%w, %k) : edge[2] f32
+          %1 = reshape(%0) {shape = (2, 1)} : edge[2, 1] f32
+          %2 = mul(%1, %z) : edge[2, 8] f32
+          %3 = segment_sum(%2) {map = edge.dst} : node[2, 8] f32
+          %4 = gather(%g) {map = edge.dst} : edge[2, 8] f32
+          %5 = mul(%4, %z) : edge[2, 8] f32
+          %6 = sum(%5) {axes = (1)} : edge[2] f32
+          %7 = mul(%6, %0) : edge[2] f32
+          %8 = segment_sum(%7) {map = edge.dst} : node[2] f32
+          return %3, %8
+        }""",
+        """
+        func f(%z: edge[2, 8] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 8] f32) {
+          %0 = mul(%w, %k) : edge[2] f32
+          %1 = reshape(%0) {shape = (2, 1)} : edge[2, 1] f32
+          %2 = mul(%1, %z) : edge[2, 8] f32
+          %3 = segment_sum(%2) {map = edge.dst} : node[2, 8] f32
+          %4 = mul(%g, %3) : node[2, 8] f32
+          %5 = sum(%4) {axes = (1)} : node[2] f32
+          return %3, %5
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("along", "axis", "weight"),
+    [("edge.dst_pair", 1, "w"), ("edge.src", 1, "w"), ("edge.dst", 0, "w"), ("edge.dst", 1, "k")],
+)
+def test_sums_of_other_products_stay(along, axis, weight):
+    space = {"edge.dst_pair": "dst_pair", "edge.src": "node", "edge.dst": "node"}[along]
+    text = f"""
+        func f(%z: edge[2, 2] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 2] f32) {{
+          %0 = reshape(%w) {{shape = (2, 1)}} : edge[2, 1] f32
+          %1 = mul(%0, %z) : edge[2, 2] f32
+          %2 = segment_sum(%1) {{map = edge.dst}} : node[2, 2] f32
+          %3 = gather(%g) {{map = edge.dst}} : edge[2, 2] f32
+          %4 = mul(%3, %z) : edge[2, 2] f32
+          %5 = sum(%4) {{axes = ({axis})}} : edge[2] f32
+          %6 = mul(%5, %{weight}) : edge[2] f32
+          %7 = segment_sum(%6) {{map = {along}}} : {space}[2] f32
+          return %2, %7
+        }}"""
+    check(passes.reuse_sums, text, text)

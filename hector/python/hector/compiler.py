@@ -19,6 +19,8 @@ from hector.passes import (
     eliminate_dead,
     fold,
     fuse,
+    normalise,
+    reuse_sums,
 )
 from hector.passes.canonicalise import check_matrices
 from hector.plan import Counts
@@ -111,7 +113,13 @@ class _Pipeline:
         self.set(prefix + "eliminate_dead", eliminate_dead(self.function))
 
 
-def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozenset[str]) -> Lowered:
+def lower(
+    function: Function,
+    wrt: frozenset[str],
+    forms: Forms,
+    routes: frozenset[str],
+    recompute: bool = False,
+) -> Lowered:
     """Run every pass on a traced function with the given forms.
 
     Parameters
@@ -123,6 +131,8 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozens
     forms : Forms
     routes : frozenset of str
         As ``node_routes`` gives them: all that lowering depends on of a graph.
+    recompute : bool
+        Whether backward does arithmetic on edges again rather than reads it.
 
     Returns
     -------
@@ -142,8 +152,11 @@ def lower(function: Function, wrt: frozenset[str], forms: Forms, routes: frozens
         pipeline.set("fuse", forward)
         return Lowered(forward, None, (), gradients.active, tuple(pipeline.stages))
     pipeline.set("differentiate", gradients.joint)
+    pipeline.set("reuse sums", eliminate_dead(reuse_sums(pipeline.function)))
     pipeline.optimise(forms, routes, "joint: ")
-    cut, backward = split(pipeline.function, len(function.results))
+    if recompute:
+        pipeline.set("normalise", normalise(pipeline.function))
+    cut, backward = split(pipeline.function, len(function.results), recompute)
     forward, backward = verify(fuse(cut)), verify(fuse(backward))
     stages = (*pipeline.stages, Stage("forward: fuse", forward), Stage("backward: fuse", backward))
     return Lowered(forward, backward, gradients.reached, gradients.active, stages)
@@ -193,7 +206,9 @@ class Candidates:
     def lowered(self, forms: Forms) -> Lowered:
         """The fused functions of one form."""
         if forms not in self._lowered:
-            self._lowered[forms] = lower(self._function, self._wrt, forms, self._routes)
+            self._lowered[forms] = lower(
+                self._function, self._wrt, forms, self._routes, self._emitter.recomputes
+            )
         return self._lowered[forms]
 
     def programs(self, forms: Forms, counts: Counts) -> tuple[Program, Program | None]:

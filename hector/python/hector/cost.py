@@ -13,6 +13,10 @@ __all__ = ["CPU", "GPU", "Cost", "Machine", "OpCost", "function_cost"]
 
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8}
 _FREE = frozenset("const seed inverse_count reshape slice transpose broadcast".split())
+_WALKS = frozenset(
+    "gather_sum gather_dot segment_sum segment_max segment_softmax segment_lse "
+    "segment_weights".split()
+)
 _INDEX_BYTES = 8
 
 
@@ -100,7 +104,7 @@ def _work(op: Value, counts: Counts) -> int:
         return 2 * counts.rows(space) * lead * k * n
     if op.op == "keep":
         return 10 * counts.rows(op.type.space) * op.type.width
-    if op.op in ("gather_sum", "gather_dot", "segment_sum", "segment_max", "segment_softmax"):
+    if op.op in _WALKS:
         through = op.map("rows") or op.map()
         rows = counts.rows(MAPS[through].source) if through else 0
         return 2 * rows * op.operands[0].type.width
@@ -111,6 +115,8 @@ def _op_cost(op: Value, counts: Counts, machine: Machine) -> OpCost:
     if op.op in _FREE:
         return OpCost(op, 0, 0, 0.0)
     maps = [op.map("map") if op.op == "gather" else op.map("rows"), op.map("rows_y")]
+    if op.op == "segment_weights":
+        maps = [None, op.map()]
     maps += [None] * len(op.operands)
     moved = _size(op.type, counts)
     moved += sum(_read(x, m, counts) for x, m in zip(op.operands, maps, strict=False))

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from hector.ir.function import Builder, Function, Value, param_name
+from hector.ir.types import Space
+from hector.passes.canonicalise import ROW_LOCAL
 
 __all__ = ["split"]
 
@@ -11,6 +13,11 @@ __all__ = ["split"]
 _RECOMPUTED = frozenset(
     "gather reshape const inverse_count slice transpose broadcast seed keep".split()
 )
+
+
+def _from_rows(op: Value) -> bool:
+    """Whether a value of edges is arithmetic on what is gathered: nothing to walk for."""
+    return op.type.space is Space.EDGE and (op.op in ROW_LOCAL or op.op == "segment_weights")
 
 
 def _reachable(results: tuple[Value, ...]) -> set[Value]:
@@ -24,7 +31,7 @@ def _reachable(results: tuple[Value, ...]) -> set[Value]:
     return seen
 
 
-def split(joint: Function, outputs: int) -> tuple[Function, Function]:
+def split(joint: Function, outputs: int, recompute: bool = False) -> tuple[Function, Function]:
     """Cut a joint function in two.
 
     Parameters
@@ -33,6 +40,8 @@ def split(joint: Function, outputs: int) -> tuple[Function, Function]:
         As ``differentiate`` makes it; its last ``outputs`` parameters are the gradients.
     outputs : int
         How many of the first results are the forward's own.
+    recompute : bool
+        Whether arithmetic on edges is done again rather than its results saved.
 
     Returns
     -------
@@ -63,7 +72,8 @@ def split(joint: Function, outputs: int) -> tuple[Function, Function]:
         """The value inside the backward function: recomputed, or saved by the forward."""
         if op in new:
             return new[op]
-        if op in after or op not in before or op.op in _RECOMPUTED:
+        again = op.op in _RECOMPUTED or (recompute and _from_rows(op))
+        if op in after or op not in before or again:
             new[op] = backward.again(op, [build(operand) for operand in op.operands])
         else:
             new[op] = saved[op] = read.param(f"saved_{len(saved)}", op.type)

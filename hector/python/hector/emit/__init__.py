@@ -40,9 +40,18 @@ class Program:
 
 
 class Emitter(Protocol):
-    """Makes programs from fused functions."""
+    """Makes programs from fused functions.
+
+    Attributes
+    ----------
+    name : str
+    recomputes : bool
+        Whether arithmetic on edges costs its kernels less than memory: then backward programs do
+        it again, and the weights of a softmax are not saved.
+    """
 
     name: str
+    recomputes: bool
 
     def seconds(self, function: Function, counts: Counts, machine: Machine) -> float:
         """Predicted time of a fused function's program."""

@@ -126,6 +126,19 @@ def _softmax(types: Sequence[Type], attrs: Attrs) -> Type:
     return types[0]
 
 
+def _lse(types: Sequence[Type], attrs: Attrs) -> Type:
+    """In fp32 for narrower scores: a rounded logarithm is no longer a normaliser."""
+    found = _segment(types, attrs)
+    return Type(found.space, found.shape, "f64" if found.dtype == "f64" else "f32")
+
+
+def _weights(types: Sequence[Type], attrs: Attrs) -> Type:
+    """Softmax weights from scores and what ``segment_lse`` gives of them."""
+    if _lse(types[:1], attrs) != types[1]:
+        raise ValueError(f"{types[1]} does not normalise {types[0]} along {attrs['map']}")
+    return types[0]
+
+
 def _gather_sum(types: Sequence[Type], attrs: Attrs) -> Type:
     read = _read(types[0], attrs, "rows")
     if len(types) == 2 and _binary((read, types[1]), {}) != read:
@@ -282,6 +295,8 @@ OPS: dict[str, OpSpec] = {
     "segment_sum": _spec((1,), _segment, "map"),
     "segment_max": _spec((1,), _segment, "map"),
     "segment_softmax": _spec((1,), _softmax, "map"),
+    "segment_lse": _spec((1,), _lse, "map"),
+    "segment_weights": _spec((2,), _weights, "map"),
     "gather_sum": _spec((1, 2), _gather_sum, "rows map"),
     "gather_dot": _spec((2,), _gather_dot, "", "rows rows_y"),
     "linear": _spec((2,), _linear, "", "type rows transpose"),

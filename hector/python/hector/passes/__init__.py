@@ -8,6 +8,8 @@ from hector.passes.cse import eliminate_common
 from hector.passes.dce import eliminate_dead
 from hector.passes.fold import fold
 from hector.passes.fuse import fuse
+from hector.passes.normalise import normalise
+from hector.passes.reuse_sums import reuse_sums
 
 __all__ = [
     "aggregate_first",
@@ -18,4 +20,6 @@ __all__ = [
     "fold",
     "fuse",
     "node_routes",
+    "normalise",
+    "reuse_sums",
 ]

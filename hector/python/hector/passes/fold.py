@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear reordering, weights first: an inner product behind a linear map folds into its matrix.
+"""Linear reordering, weights first: what follows a linear map folds into its matrix.
 
-``sum((x W[r]) * a[r])`` becomes ``x (W[r] a[r])``: one skinny product in place of a full one
-(Hector, ASPLOS 2024, linear operator reordering). Legal always; worth it when the full product
-has no other use or costs more, which the caller decides.
+``sum((x W[r]) * a[r])`` becomes ``x (W[r] a[r])`` and ``(x W[r]) q`` becomes ``x (W[r] q)``: one
+skinny product in place of a full one (Hector, ASPLOS 2024, linear operator reordering). Where the
+full product is needed anyway, an inner product beside it costs nothing, so that is left alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from hector.ir.function import Builder, Function, Value
 from hector.ir.types import Space
@@ -22,15 +24,23 @@ def _vector(factor: Value, product: Value) -> Value | None:
     return factor if factor.type.space is Space.WEIGHT else None
 
 
-def _rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+def _product(value: Value) -> Value:
+    return value.operands[0] if value.op == "reshape" else value
+
+
+def _inner_product(
+    builder: Builder, op: Value, operands: tuple[Value, ...], uses: Mapping[Value, int]
+) -> Value | None:
     if op.op != "sum" or operands[0].op != "mul":
         return None
     scaled = operands[0]
     rank = len(scaled.type.shape)
     if op.integers("axes") != (rank - 1,):
         return None
-    for heads, factor in (scaled.operands, scaled.operands[::-1]):
-        product = heads.operands[0] if heads.op == "reshape" else heads
+    for i, heads in enumerate(scaled.operands):
+        factor, product = scaled.operands[1 - i], _product(heads)
+        if uses[_product(op.operands[0].operands[i])] > 1:
+            continue
         if product.op != "linear" or "transpose" in product.attrs or len(product.type.shape) != 1:
             continue
         vector = _vector(factor, product)
@@ -48,6 +58,22 @@ def _rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | N
     return None
 
 
+def _chain(
+    builder: Builder, op: Value, operands: tuple[Value, ...], uses: Mapping[Value, int]
+) -> Value | None:
+    """A product with a shared matrix after one that is wider."""
+    if op.op != "linear" or "type" in op.attrs or operands[1].type.space is not Space.WEIGHT:
+        return None
+    inner, matrix = operands
+    if inner.op != "linear" or "transpose" in inner.attrs or uses[op.operands[0]] > 1:
+        return None
+    if op.type.width >= inner.type.width or "type" not in inner.attrs:
+        return None
+    row, weight = inner.operands
+    folded = builder.emit("linear", weight, matrix, **op.attrs)
+    return builder.emit("linear", row, folded, **inner.attrs)
+
+
 def fold(function: Function) -> Function:
     """Fold vectors that follow a linear map into its matrices.
 
@@ -62,4 +88,10 @@ def fold(function: Function) -> Function:
         With the same results up to rounding; the folded products are left to dead code
         elimination.
     """
-    return rewrite(function, _rule)
+    uses = function.uses()
+
+    def rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+        found = _inner_product(builder, op, operands, uses)
+        return _chain(builder, op, operands, uses) if found is None else found
+
+    return rewrite(function, rule)

@@ -62,6 +62,8 @@ _KERNELS: dict[str, Callable[..., Tensor]] = {
     "gather_dot": traversals.gather_dot,
     "segment_max": traversals.segment_max,
     "segment_softmax": traversals.segment_softmax,
+    "segment_lse": traversals.segment_lse,
+    "segment_weights": traversals.segment_weights,
 }
 
 
@@ -196,6 +198,7 @@ class TorchEmitter:
     """Emits Python source that calls PyTorch; deterministic, on any device."""
 
     name = "torch"
+    recomputes = False
 
     def seconds(self, function: Function, counts: Counts, machine: Machine) -> float:
         """Predicted time: each operator by itself."""

@@ -11,7 +11,14 @@ from torch import Tensor
 from hector.ir.types import MAPS
 from hector.plan import Plan
 
-__all__ = ["gather_dot", "gather_sum", "segment_max", "segment_softmax"]
+__all__ = [
+    "gather_dot",
+    "gather_sum",
+    "segment_lse",
+    "segment_max",
+    "segment_softmax",
+    "segment_weights",
+]
 
 # Edges whose rows are held at a time where two gathered operands meet.
 CHUNK_BYTES = 1 << 20
@@ -142,3 +149,18 @@ def segment_softmax(plan: Plan, x: Tensor, *, map: str) -> Tensor:
     raised = x.sub(high.index_select(0, target)).exp_()
     total = gather_sum(plan, raised, map=map)
     return raised.div_(total.index_select(0, target)).to(dtype)
+
+
+def segment_lse(plan: Plan, x: Tensor, *, map: str) -> Tensor:
+    """Logarithm of the sum of exponentials over each target of ``map``, at least in fp32."""
+    target = plan.index(map)
+    if x.dtype in (torch.bfloat16, torch.float16):
+        x = x.float()
+    high = _maximum(plan, _grouped(plan, x, map), map)
+    raised = x.sub(high.index_select(0, target)).exp_()
+    return gather_sum(plan, raised, map=map).log_().add_(high)
+
+
+def segment_weights(plan: Plan, x: Tensor, lse: Tensor, *, map: str) -> Tensor:
+    """Softmax of ``x`` over each target of ``map``, from ``segment_lse`` of it."""
+    return (x - lse.index_select(0, plan.index(map))).exp_().to(x.dtype)

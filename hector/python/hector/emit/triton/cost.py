@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from hector.cost import Machine
 from hector.emit.torch.emitter import INLINE
-from hector.emit.triton.expand import Expanded, expand
-from hector.emit.triton.grouping import Family, Group, group, registers
-from hector.ir.function import Function, Value
+from hector.emit.triton.expand import Expanded
+from hector.emit.triton.grouping import Family, Group, registers
+from hector.ir.function import Value
 from hector.ir.types import MAPS, Type
 from hector.plan import Counts
 
-__all__ = ["predicted_seconds"]
+__all__ = ["group_bytes", "moved_bytes", "predicted_seconds", "stored_values"]
 
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 _ID = 4
@@ -61,7 +61,8 @@ def _flops(each: Group, counts: Counts) -> int:
     return 2 * counts.rows(each.space) * (x.width // x.shape[-1]) * x.shape[-1] * y.shape[-1]
 
 
-def _stored(expanded: Expanded, groups: list[Group]) -> frozenset[Value]:
+def stored_values(expanded: Expanded, groups: list[Group]) -> frozenset[Value]:
+    """Values that must be in memory: results, and what another kernel reads."""
     home = {op: each for each in groups for op in each.ops}
     stored = set(expanded.results)
     for op in expanded.ops:
@@ -71,13 +72,29 @@ def _stored(expanded: Expanded, groups: list[Group]) -> frozenset[Value]:
     return frozenset(stored)
 
 
-def predicted_seconds(function: Function, counts: Counts, machine: Machine) -> float:
+def group_bytes(each: Group, stored: frozenset[Value], counts: Counts) -> tuple[int, int]:
+    """Bytes that a group's kernels read and write."""
+    if each.family is Family.HOST and each.ops[0].op in _VIEWS:
+        return 0, 0
+    written = sum(_size(op.type, counts.rows(op.type.space)) for op in each.ops if op in stored)
+    return _reads(each, counts), written
+
+
+def moved_bytes(expanded: Expanded, groups: list[Group], counts: Counts) -> int:
+    """Bytes that all groups read and write."""
+    stored = stored_values(expanded, groups)
+    return sum(sum(group_bytes(each, stored, counts)) for each in groups)
+
+
+def predicted_seconds(
+    expanded: Expanded, groups: list[Group], counts: Counts, machine: Machine
+) -> float:
     """Predicted time of a function's kernels.
 
     Parameters
     ----------
-    function : Function
-        Fused.
+    expanded : Expanded
+    groups : list of Group
     counts : Counts
     machine : Machine
 
@@ -86,14 +103,12 @@ def predicted_seconds(function: Function, counts: Counts, machine: Machine) -> f
     float
         Each kernel takes the longer of its bytes and its products, and a launch.
     """
-    expanded, groups = group(expand(function))
-    stored = _stored(expanded, groups)
+    stored = stored_values(expanded, groups)
     total = 0.0
     for each in groups:
         if each.family is Family.HOST and each.ops[0].op in _VIEWS:
             continue
-        written = sum(_size(op.type, counts.rows(op.type.space)) for op in each.ops if op in stored)
-        moved = _reads(each, counts) + written
+        moved = sum(group_bytes(each, stored, counts))
         launches = 2 if each.family is Family.OUTER else 1
         total += max(moved / machine.bandwidth, _flops(each, counts) / machine.flops)
         total += launches * machine.operator

@@ -14,9 +14,10 @@ from hector.cost import Machine, function_cost
 from hector.emit import Program
 from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
 from hector.emit.triton import runtime, tables
+from hector.emit.triton.arrange import arrange
 from hector.emit.triton.cost import predicted_seconds
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
-from hector.emit.triton.grouping import Family, Group, group, registers
+from hector.emit.triton.grouping import Family, Group, registers
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.product import outer_kernel, product_kernel
 from hector.emit.triton.rows import rows_kernel
@@ -73,7 +74,7 @@ class _Module:
     def __init__(self, function: Function, expanded: Expanded, counts: Counts, arch: str) -> None:
         self.function, self.counts, self.arch = function, counts, arch
         self.name = function.name if function.name not in _TAKEN else f"{function.name}_program"
-        self.expanded, self.groups = group(expanded)
+        self.expanded, self.groups = arrange(expanded, counts)
         self.kernels: list[str] = []
         self.helpers: set[str] = set()
         self.body: list[str] = []
@@ -248,6 +249,7 @@ class TritonEmitter:
     """
 
     name = "triton"
+    recomputes = True
     scope = _SCOPE
     """The names that emitted programs use."""
 
@@ -258,7 +260,8 @@ class TritonEmitter:
         """Predicted time: each group of operators that shares a kernel."""
         if _unfit(function) is not None:
             return function_cost(function, counts, machine).seconds
-        return predicted_seconds(function, counts, machine)
+        arranged, groups = arrange(expand(function), counts)
+        return predicted_seconds(arranged, groups, counts, machine)
 
     def size_class(self, counts: Counts) -> str:
         """Programs are emitted anew where this differs."""

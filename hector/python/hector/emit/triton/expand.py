@@ -112,9 +112,11 @@ class _Expander:
 
     def softmax(self, op: Value) -> Value:
         score, name = self.operand(op.operands[0]), str(op.map())
-        target = Type(MAPS[name].target, score.type.shape, "f32")
-        lse = Value("segment_lse", (score,), {"map": name}, target, op.location)
-        spread = Value("gather", (lse,), {"map": name}, Type(score.type.space, target.shape, "f32"))
+        if op.op == "segment_weights":
+            lse = self.operand(op.operands[1])
+        else:
+            lse = _emit("segment_lse", score, map=name, location=op.location)
+        spread = _emit("gather", lse, map=name)
         shifted = Value("sub", (score, spread), {}, score.type, op.location)
         weights = Value("exp", (shifted,), {}, score.type, op.location)
         self.scores[weights] = score
@@ -155,7 +157,7 @@ class _Expander:
         return str(weights.operands[0].operands[1].map())
 
     def value(self, op: Value) -> Value:
-        if op.op == "segment_softmax":
+        if op.op in ("segment_softmax", "segment_weights"):
             return self.softmax(op)
         if op.op == "gather":
             return _gather(self.operand(op.operands[0]), op.map())

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which operators are shared out to kernels: the one whose kernels move least.
+
+What a value of edges is computed beside is decided by who asks for it first. Walks that read the
+same rows should ask first, and which those are depends on the program and on the graph's counts.
+"""
+
+from __future__ import annotations
+
+from hector.emit.triton.cost import moved_bytes
+from hector.emit.triton.expand import REDUCTIONS, Expanded, program_order
+from hector.emit.triton.grouping import Group, group
+from hector.ir.function import Value
+from hector.ir.types import MAPS, Space
+from hector.plan import Counts
+
+__all__ = ["arrange"]
+
+_WIDE = 8
+"""Elements of a row from which a walk over edges may set the time."""
+
+
+def _walks(expanded: Expanded) -> list[Value]:
+    """Sums of wide rows over edges: where it matters what shares the walk."""
+    return [
+        op
+        for op in expanded.ops
+        if op.op in REDUCTIONS
+        and MAPS[str(op.map())].source is Space.EDGE
+        and op.type.width >= _WIDE
+    ]
+
+
+def arrange(expanded: Expanded, counts: Counts) -> tuple[Expanded, list[Group]]:
+    """Share the operators out to kernels, for graphs of these counts.
+
+    Parameters
+    ----------
+    expanded : Expanded
+    counts : Counts
+
+    Returns
+    -------
+    Expanded, list of Group
+        As ``group`` gives them, in the best order that was tried: as written, and with each walk
+        over edges in turn asked for first. The first of equals.
+    """
+    tried = [group(expanded)]
+    walks = _walks(expanded)
+    if len(walks) > 1 or (walks and len(expanded.results) > 1):
+        for walk in walks:
+            ops = program_order((walk, *expanded.results))
+            if ops != expanded.ops:
+                tried.append(group(Expanded(ops, expanded.results)))
+    return min(tried, key=lambda each: moved_bytes(*each, counts))
