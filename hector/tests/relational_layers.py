@@ -97,18 +97,52 @@ def graph(
     return hector.Graph(index, ids(max(relations - 1, 1), edges), nodes, relations, kinds)
 
 
-def outputs_and_gradients(function, g, tensors):
-    """Results of a layer, then the gradients of a fixed weighting of them."""
+def decided(name: str, g: hector.Graph, tensors: tuple[Tensor, ...]) -> hector.Graph:
+    """The graph without edges at which rounding could take another branch than fp64 does.
+
+    A score beside the kink of a leaky ReLU, or the second largest of a maximum, may change its
+    gradient by all of it where the inputs are rounded: that is no error of a kernel's.
+
+    Parameters
+    ----------
+    name : str
+        Of the layer.
+    g : Graph
+    tensors : tuple of Tensor
+        Its inputs.
+    """
+    keep = torch.ones(g.num_edges, dtype=torch.bool)
+    if name == "rgat":
+        x, W, a_src, a_dst = (tensor.detach().double() for tensor in tensors)
+        ends = [(x[end][:, None] @ W[g.rel])[:, 0] for end in (g.src, g.dst)]
+        score = (ends[0] * a_src[g.rel]).sum(-1) + (ends[1] * a_dst[g.rel]).sum(-1)
+        keep = score.abs() > 0.02 * score.abs().max()
+    if name == "typed":
+        seen = set()
+        for i, node in enumerate(g.dst.tolist()):
+            keep[i] = node not in seen
+            seen.add(node)
+    return hector.Graph(
+        g.edge_index[:, keep], g.edge_type[keep], g.num_nodes, g.num_relations, g.node_type
+    )
+
+
+def outputs_and_gradients(function, g, tensors, seeds: torch.dtype | None = None):
+    """Results of a layer, then the gradients of a fixed weighting of them.
+
+    ``seeds`` is the dtype to which the weights are rounded; by default each result's.
+    """
     results = function(g, *tensors)
     results = results if isinstance(results, tuple) else (results,)
     wanted = [tensor for tensor in tensors if tensor.requires_grad]
     active = [result for result in results if result.requires_grad]
     if not active:
         return results
-    seeds = [
-        torch.linspace(-1, 1, max(r.numel(), 1), dtype=r.dtype)[: r.numel()].reshape(r.shape)
-        for r in active
-    ]
-    grads = torch.autograd.grad(active, wanted, seeds, allow_unused=True)
+    weights = []
+    for r in active:
+        exact = torch.linspace(-1, 1, max(r.numel(), 1), dtype=torch.float64)[: r.numel()]
+        rounded = exact.to(seeds or r.dtype).to(r.dtype)
+        weights.append(rounded.reshape(r.shape).to(r.device))
+    grads = torch.autograd.grad(active, wanted, weights, allow_unused=True)
     filled = [torch.zeros_like(t) if d is None else d for d, t in zip(grads, wanted, strict=True)]
     return (*results, *filled)

@@ -10,6 +10,7 @@ from relational_layers import LAYERS, graph, inputs, maker
 import hector
 from hector.compiler import Candidates
 from hector.cost import GPU
+from hector.emit import choice
 from hector.emit.triton import TritonEmitter
 from hector.emit.triton.schedules import Key, Outer, Product, Rows, Traversal, schedule
 from hector.ir import Space, parse
@@ -122,3 +123,14 @@ def test_emitters_are_asked_for_by_name():
     g = graph()
     tensors = inputs("rgcn", g, maker(torch.float32), 3, 4)
     assert hector.compile(LAYERS["rgcn"]).explain(g, *tensors).emitter == "torch"
+
+
+def test_triton_is_what_auto_takes_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(choice, "TritonEmitter", lambda device: ("triton", device))
+    gpu = torch.device("cuda", 0)
+    assert choice.choose("auto", gpu) == ("triton", gpu)
+    assert choice.choose("torch", gpu).name == "torch"
+    monkeypatch.setattr(choice, "available", lambda: False)
+    assert choice.choose("auto", gpu).name == "torch"
+    with pytest.raises(RuntimeError, match="Triton is not installed"):
+        choice.choose("triton", gpu)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton kernels, interpreted on the CPU, equal the eager text in every form."""
 
+import numpy as np
 import pytest
 import torch
-from relational_layers import LAYERS, graph, inputs, maker, outputs_and_gradients
+from relational_layers import LAYERS, decided, graph, inputs, maker, outputs_and_gradients
 from triton_interpreter import require_interpreter
 
 import hector
@@ -63,3 +64,67 @@ def test_inference(name):
     g = graph()
     with torch.no_grad():
         check(name, "auto", g, small(name, g, 8, 8, grad=False))
+
+
+@pytest.fixture
+def products_of_numbers(monkeypatch):
+    """Triton 3.6's interpreter multiplies the bit patterns of bf16."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    multiply = interpreter.InterpreterBuilder.create_dot
+
+    def number(handle):
+        if handle.dtype.scalar is not tl.bfloat16:
+            return handle
+        wide = handle.data.astype(np.uint32) << 16
+        return interpreter.TensorHandle(wide.view(np.float32), tl.float32)
+
+    def create_dot(self, a, b, *others):
+        return multiply(self, number(a), number(b), *others)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+
+
+# In units of the largest value; the interpreter cuts bf16 off where a GPU rounds it.
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 4e-2), (torch.float16, 2.5e-3)])
+@pytest.mark.parametrize("name", LAYERS)
+def test_low_precision(name, dtype, bound, products_of_numbers):
+    g = graph(30, 200)
+    g = decided(name, g, small(name, g, 16, 16))
+    tensors = [t.detach().to(dtype).requires_grad_() for t in small(name, g, 16, 16)]
+    exact = [t.detach().double().requires_grad_() for t in tensors]
+    expected = outputs_and_gradients(LAYERS[name], g, exact, dtype)
+    found = outputs_and_gradients(hector.compile(LAYERS[name], emitter="triton"), g, tensors)
+    for a, b in zip(found, expected, strict=True):
+        scale = float(b.detach().abs().max())
+        torch.testing.assert_close(a.double(), b, rtol=bound, atol=bound * scale)
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat"])
+def test_products_in_tf32_are_of_rounded_numbers(name, monkeypatch):
+    from triton.runtime import interpreter
+
+    multiply = interpreter.InterpreterBuilder.create_dot
+
+    def cut(handle):
+        bits = np.ascontiguousarray(handle.data).view(np.uint32) & np.uint32(0xFFFFE000)
+        return interpreter.TensorHandle(bits.view(np.float32), handle.dtype)
+
+    def create_dot(self, a, b, *others):
+        return multiply(self, cut(a), cut(b), *others)
+
+    # What matrix units do; numbers that were rounded before lose nothing more.
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    g = graph(30, 200)
+    g = decided(name, g, small(name, g, 64, 64))
+    tensors = small(name, g, 64, 64)
+    exact = [t.detach().double().requires_grad_() for t in tensors]
+    expected = outputs_and_gradients(LAYERS[name], g, exact)
+    found = outputs_and_gradients(hector.compile(LAYERS[name], emitter="triton"), g, tensors)
+    for a, b in zip(found, expected, strict=True):
+        scale = float(b.detach().abs().max())
+        worst = float((a.detach().double() - b).abs().max())
+        assert 1e-6 * scale < worst or name == "rgcn"
+        assert worst < 1e-3 * scale

@@ -242,9 +242,8 @@ def compile(
     forms : "auto", "per_edge", "compact", "aggregate_first", "fold" or Forms
         "auto" lets the cost model choose for each graph; the others fix the choice.
     emitter : "auto", "triton" or "torch"
-        What the kernels are written in. "auto" takes PyTorch: Triton's, for graphs on CUDA, have
-        passed their tests under the interpreter only so far. Under Triton, fp64 and what no
-        template takes is computed by PyTorch; ``explain`` says what.
+        What the kernels are written in. "auto" takes Triton for graphs on CUDA, PyTorch elsewhere.
+        Under Triton, fp64 and what no template takes is computed by PyTorch; ``explain`` says what.
 
     Returns
     -------

@@ -24,7 +24,7 @@ def choose(name: str, device: torch.device) -> Emitter:
     Parameters
     ----------
     name : str
-        One of ``EMITTERS``; "auto" takes PyTorch.
+        One of ``EMITTERS``; "auto" takes Triton on CUDA where it is installed, PyTorch elsewhere.
     device : torch.device
 
     Returns
@@ -36,8 +36,9 @@ def choose(name: str, device: torch.device) -> Emitter:
     UnsupportedError
         If Triton is asked for and not installed, or cannot run on the device.
     """
-    # Triton becomes the choice for CUDA once its kernels have passed their tests on a GPU.
-    if name != "triton":
+    if name == "auto" and (device.type != "cuda" or not available()):
+        name = "torch"
+    if name == "torch":
         return TorchEmitter()
     if not available():
         raise unsupported(

@@ -71,6 +71,14 @@ def _precision(writer: Writer, dtype: str) -> str:
     return writer.constant("PRECISION", "precision()")
 
 
+def _multiplicand(writer: Writer, tile: str, precision: str) -> str:
+    """A tile as a product takes it."""
+    if precision == '"ieee"':
+        return tile
+    writer.helpers.add("multiplicand")
+    return writer.let("multiplicand", f"multiplicand({tile}, {precision})")
+
+
 def _tile(
     writer: Writer, pointer: str, row: str, column: str, bound: str, width: int, stem: str
 ) -> str:
@@ -127,7 +135,8 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         masks = masks.removeprefix(" & ")
         wide = f"tl.full([{bk}, {bn}], 1, tl.int1)"
         masked = f", mask={wide} & {masks}, other=0.0" if masks else ""
-        writer.line(f"weights = tl.load({inner}{masked})")
+        tile = writer.let("matrix", f"tl.load({inner}{masked})")
+        writer.line(f"weights = {_multiplicand(writer, tile, precision)}")
 
     if steps == 1:
         matrix_tile("depth")
@@ -140,6 +149,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     if inline:
         left = _padded_columns(writer, writer.value(x, scope), x.type.shape[-1])
         left = writer.let("left", f"({left}).to({matrix}.dtype.element_ty)")
+        left = _multiplicand(writer, left, precision)
         writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
     else:
         pointer = writer.memory(x)
@@ -149,6 +159,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         if steps == 1:
             bound = _bound("depth", depth, bk)
             left = _tile(writer, source, read, "depth", bound, pitch, "left")
+            left = _multiplicand(writer, left, precision)
             writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
         else:
             writer.line(f"product = tl.zeros([{schedule.rows}, {bn}], tl.float32)")
@@ -157,6 +168,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
             matrix_tile("block + depth")
             bound = _bound("(block + depth)", depth, bk)
             left = _tile(writer, source, read, "(block + depth)", bound, pitch, "left")
+            left = _multiplicand(writer, left, precision)
             writer.line(f"product = tl.dot({left}, weights, product, input_precision={precision})")
             writer.indent -= 1
     if fused:
@@ -168,7 +180,8 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
             writer.store(value, writer.value(value, scope), scope.row, scope.live)
     else:
         out = writer.memory(op)
-        address = f"{out} + row[:, None] * {heads * columns} + columns[None, :]"
+        pitch = writer.pitch.get(op, heads * columns)
+        address = f"{out} + row[:, None] * {pitch} + columns[None, :]"
         if heads > 1:
             address += f" + head * {columns}"
         mask = "live[:, None]" + _bound("columns", columns, bn)
@@ -255,6 +268,7 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
         source = f"{pointer} + head * {extent}" if heads > 1 else pointer
         bound, pitch = _bound(column, extent, block), writer.pitch.get(value, heads * extent)
         tiles.append(_tile(writer, source, read, column, bound, pitch, f"{column}s"))
+    tiles = [_multiplicand(writer, tile, precision) for tile in tiles]
     dot = f"tl.dot(tl.trans({tiles[0]}), {tiles[1]}, total, input_precision={precision})"
     writer.line(f"total = {dot}")
     if heads > 1:

@@ -86,8 +86,17 @@ def larger(a, b):
     """Maximum that keeps NaN."""
     return tl.where((b > a) | (b != b), b, a)
 ''',
+    "multiplicand": '''
+@triton.jit
+def multiplicand(x, PRECISION: tl.constexpr):
+    """What matrix units are given: they cut fp32 off to tf32's mantissa, so it is rounded first."""
+    if PRECISION == "tf32":
+        nearest = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        x = tl.where(x == x, nearest, x)
+    return x
+''',
 }
-"""Device functions that expressions may call, by name."""
+"""Device functions that expressions and products may call, by name."""
 
 _POWERS = (-2, -1, 1, 2, 3, 4)
 
