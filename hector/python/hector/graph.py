@@ -3,26 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hector.handles import handle_of
-from hector.plan import Plan
+from hector.plan import IdRange, Plan, Recipe
 
 __all__ = ["Graph"]
 
 _INTEGERS = (torch.int32, torch.int64)
-
-
-def _check_ids(name: str, ids: Tensor, limit: int, what: str) -> None:
-    if ids.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(ids))
-    if low < 0 or high >= limit:
-        bad = low if low < 0 else high
-        raise IndexError(f"Graph: {name} holds {bad}, but there are {limit} {what}")
 
 
 def _known(count: int | None, name: str) -> int:
@@ -43,6 +35,23 @@ def _check_tensor(name: str, value: object, rank: int) -> Tensor:
     return value
 
 
+def _sent(numbers: Sequence[object], device: torch.device) -> Tensor:
+    """Some numbers on a device, which is not waited for."""
+    made = torch.tensor(numbers, dtype=torch.int64)
+    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
+
+
+def _blocks(counts: list[int], device: torch.device) -> Tensor:
+    """0 as often as the first count says, then 1, and so on."""
+    numbers = torch.arange(len(counts), device=device)
+    return numbers.repeat_interleave(_sent(counts, device), output_size=sum(counts))
+
+
+def _is_sample(data: Any) -> bool:
+    """Whether a loader of PyG sampled the data: it notes which seeds a batch was grown from."""
+    return any("input_id" in store for store in getattr(data, "node_stores", ()))
+
+
 class Graph:
     """A directed graph whose edges carry a relation, and whose nodes may carry a type.
 
@@ -59,6 +68,10 @@ class Graph:
         Needed by ``g.node_type``, ``g.src_type`` and ``g.dst_type`` only.
     num_node_types : int, optional
         Default: the largest node type plus one. Types without a node are normal.
+    sampled : bool
+        Whether this is one of many graphs that are each used for a step or so. Programs are then
+        chosen once for all graphs of about this size, and what kernels need beside the ids takes
+        no further answer of the device: see Notes.
 
     Raises
     ------
@@ -73,6 +86,12 @@ class Graph:
     -----
     The tensors must not be changed afterwards: derived orders are cached, and a changed tensor
     raises when it is next used.
+
+    On a GPU, building a graph waits for the device once: for whether the ids are in range, and for
+    the number of unique (relation, node) pairs; twice where a count is left to be found. What a
+    program needs further is derived when it first runs on the graph, and waits for the sizes of
+    some tables unless the graph is ``sampled``: then their upper bounds serve. ``hector.prefetch``
+    does all of it ahead of the step that needs it.
     """
 
     def __init__(
@@ -83,6 +102,25 @@ class Graph:
         num_relations: int | None = None,
         node_type: Tensor | None = None,
         num_node_types: int | None = None,
+        *,
+        sampled: bool = False,
+    ) -> None:
+        self._build(
+            edge_index, edge_type, num_nodes, num_relations, node_type, num_node_types, sampled
+        )
+
+    def _build(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        num_nodes: int,
+        num_relations: int | None,
+        node_type: Tensor | None,
+        num_node_types: int | None,
+        sampled: bool,
+        *,
+        ranges: Sequence[IdRange] = (),
+        types_ascend: bool = False,
     ) -> None:
         _check_tensor("edge_index", edge_index, 2)
         _check_tensor("edge_type", edge_type, 1)
@@ -104,8 +142,6 @@ class Graph:
                 raise TypeError(f"Graph: {name} must be an int, not {type(count).__name__}")
             if count < 0:
                 raise ValueError(f"Graph: {name} must not be negative, got {count}")
-        _check_ids("edge_index", edge_index, num_nodes, "nodes")
-        _check_ids("edge_type", edge_type, num_relations, "relations")
         self.edge_index = edge_index
         self.edge_type = edge_type
         self.num_nodes = num_nodes
@@ -116,17 +152,24 @@ class Graph:
         self.node_type_counts: tuple[int, ...] = ()
         self.relation_names: tuple[tuple[str, str, str], ...] = ()
         self._node_type = node_type
+        checked = [
+            *ranges,
+            IdRange("edge_index", edge_index, num_nodes, "nodes"),
+            IdRange("edge_type", edge_type, num_relations, "relations"),
+        ]
         if node_type is not None:
-            self._check_node_type(node_type, num_node_types)
+            self.num_node_types = self._node_types(node_type, num_node_types)
+            checked.append(IdRange("node_type", node_type, self.num_node_types, "node types"))
         self._versions = self._current_versions()
         self._plan = Plan(
-            self.src, self.dst, self.rel, num_nodes, num_relations, node_type, self.num_node_types
-        )
+            self.src, self.dst, self.rel, num_nodes, num_relations, node_type, self.num_node_types,
+            ranges=checked, types_ascend=types_ascend, sampled=sampled,
+        )  # fmt: skip
         self.num_src_pairs = self._plan.counts.src_pair
         self.num_dst_pairs = self._plan.counts.dst_pair
         self.handle = handle_of(self._plan)
 
-    def _check_node_type(self, node_type: Tensor, count: int | None) -> None:
+    def _node_types(self, node_type: Tensor, count: int | None) -> int:
         _check_tensor("node_type", node_type, 1)
         if node_type.shape[0] != self.num_nodes:
             raise ValueError(
@@ -138,8 +181,7 @@ class Graph:
             count = int(node_type.max()) + 1 if node_type.numel() else 0
         if isinstance(count, bool) or not isinstance(count, int):
             raise TypeError(f"Graph: num_node_types must be an int, not {type(count).__name__}")
-        self.num_node_types = count
-        _check_ids("node_type", node_type, self.num_node_types, "node types")
+        return count
 
     def _current_versions(self) -> tuple[int, ...]:
         tensors = (self.edge_index, self.edge_type, self._node_type)
@@ -149,7 +191,7 @@ class Graph:
         )
 
     @classmethod
-    def from_pyg(cls, data: Any) -> Graph:
+    def from_pyg(cls, data: Any, *, sampled: bool | None = None) -> Graph:
         """The graph of a ``torch_geometric.data.HeteroData`` or ``Data``, or of a loader's batch.
 
         Parameters
@@ -158,6 +200,8 @@ class Graph:
             Of the first, ``node_types``, ``edge_types``, ``data[node_type].num_nodes`` and
             ``data[edge_type].edge_index`` are read; of the second, ``edge_index``, ``edge_type``
             and ``num_nodes``. Batches of ``NeighborLoader`` are one of both.
+        sampled : bool, optional
+            As for ``Graph``. Default: whether the data is a batch of one of PyG's loaders.
 
         Returns
         -------
@@ -171,42 +215,67 @@ class Graph:
         Raises
         ------
         ValueError
-            If there is no node type, a count or the edges' types are missing, or an id is outside
-            its own type's nodes.
+            If there is no node type, a count or the edges' types are missing, or the edges of two
+            relations are on two devices.
+        IndexError
+            If an id is outside its own type's nodes.
         """
         if not hasattr(data, "node_types"):
             edge_type = getattr(data, "edge_type", None)
             if edge_type is None or data.edge_index is None:
                 raise ValueError("Graph.from_pyg: the data has no edge_index with an edge_type")
-            return cls(data.edge_index, edge_type, _known(data.num_nodes, "the data"))
+            return cls(
+                data.edge_index, edge_type, _known(data.num_nodes, "the data"),
+                sampled=_is_sample(data) if sampled is None else sampled,
+            )  # fmt: skip
         names = tuple(data.node_types)
         if not names:
             raise ValueError("Graph.from_pyg: the data has no node type")
         counts = [_known(data[name].num_nodes, name) for name in names]
-        starts = dict(zip(names, [sum(counts[:i]) for i in range(len(counts))], strict=True))
-        sizes = dict(zip(names, counts, strict=True))
+        starts = [sum(counts[:i]) for i in range(len(counts))]
+        number = {name: i for i, name in enumerate(names)}
         relations = tuple(data.edge_types)
-        ends, types = [], []
-        for number, relation in enumerate(relations):
-            index = _check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2)
-            for row, name in ((0, relation[0]), (1, relation[2])):
-                if name not in sizes:
-                    raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
-                _check_ids(f"edge_index of {relation}", index[row], sizes[name], f"nodes {name!r}")
-            shift = torch.tensor([[starts[relation[0]]], [starts[relation[2]]]])
-            ends.append(index.long() + shift.to(index.device))
-            types.append(torch.full((index.shape[1],), number, device=index.device))
-        device = ends[0].device if ends else None
-        graph = cls(
-            torch.cat(ends, 1) if ends else torch.zeros(2, 0, dtype=torch.int64),
-            torch.cat(types) if types else torch.zeros(0, dtype=torch.int64),
-            sum(counts),
-            len(relations),
-            torch.arange(len(names), device=device).repeat_interleave(
-                torch.tensor(counts, device=device)
-            ),
-            len(names),
-        )
+        ends = []
+        for relation in relations:
+            if not {relation[0], relation[2]} <= number.keys():
+                raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
+            ends.append(
+                _check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2)
+            )
+        device = ends[0].device if ends else torch.device("cpu")
+        for relation, index in zip(relations, ends, strict=True):
+            if index.device != device or index.shape[0] != 2:
+                raise ValueError(
+                    f"Graph.from_pyg: edge_index of {relation} is {tuple(index.shape)} on "
+                    f"{index.device}; all must be (2, E), on one device ({device})"
+                )
+        rel = _blocks([index.shape[1] for index in ends], device)
+        index = torch.cat(ends, 1) if ends else torch.zeros(2, 0, dtype=torch.int64)
+        sides = [[number[relation[side]] for relation in relations] for side in (0, 2)]
+
+        def each_type(values: list[int]) -> Tensor:
+            """The value of the type at either end of each edge, shape (2, E)."""
+            table = [[values[kind] for kind in side] for side in sides]
+            return _sent(table, device)[:, rel]
+
+        def name_the_relation() -> None:
+            for relation, ids in zip(relations, ends, strict=True):
+                for end, name in zip(ids, relation[::2], strict=True):
+                    limit = counts[number[name]]
+                    what = f"edge_index of {relation}", f"nodes {name!r}"
+                    if end.numel():
+                        low, high = (int(bound) for bound in torch.aminmax(end))
+                        IdRange(what[0], end, limit, what[1]).check(low, high)
+
+        # An id beyond its own type may still be some other type's node.
+        stray = (index < 0) | (index >= each_type(counts))
+        graph = object.__new__(cls)
+        graph._build(
+            index + each_type(starts), rel, sum(counts), len(relations), _blocks(counts, device),
+            len(names), _is_sample(data) if sampled is None else sampled,
+            ranges=[IdRange("edge_index", stray.byte(), 1, "nodes", name_the_relation)],
+            types_ascend=True,
+        )  # fmt: skip
         graph.node_type_names, graph.relation_names = names, relations
         graph.node_type_counts = tuple(counts)
         return graph
@@ -264,6 +333,60 @@ class Graph:
         if self._versions != self._current_versions():
             raise ValueError("Graph: an id tensor was changed in place; build a new Graph")
         return self._plan
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the graph is one of many that are each used for a step or so."""
+        return self._plan.sampled
+
+    def recipe(self) -> Recipe:
+        """What programs that ran on this graph derived from it; for ``prepare``."""
+        return self._plan.recipe()
+
+    def prepare(self, recipe: Recipe) -> Graph:
+        """Derive now what programs will need, rather than when they first run.
+
+        Parameters
+        ----------
+        recipe : Recipe
+            Of a graph that the same programs ran on.
+
+        Returns
+        -------
+        Graph
+            This one.
+        """
+        self.plan().prepare(recipe)
+        return self
+
+    def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> Graph:
+        """The graph on another device, with all that was derived from it.
+
+        Parameters
+        ----------
+        device : torch.device, str or int
+        non_blocking : bool
+            As for ``Tensor.to``.
+
+        Returns
+        -------
+        Graph
+            This one where it is there already. Nothing is sorted or checked again, and no device
+            is asked for anything.
+        """
+        device = torch.device(device)
+        if device == self.device or (device.type == self.device.type and device.index is None):
+            return self
+        plan = self.plan().to(device, non_blocking)
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        made.edge_index = self.edge_index.to(device, non_blocking=non_blocking)
+        made.edge_type = self.edge_type.to(device, non_blocking=non_blocking)
+        if self._node_type is not None:
+            made._node_type = self._node_type.to(device, non_blocking=non_blocking)
+        made._plan, made._versions = plan, made._current_versions()
+        made.handle = handle_of(plan)
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the handle, which is this process's and this object's."""

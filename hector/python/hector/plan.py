@@ -2,23 +2,31 @@
 """What is derived from a graph once and reused: orders, unique maps, counts; not what is computed.
 
 Edge values are kept in destination order inside compiled code, pair values in (relation, node)
-order; ``edge_order`` leads from there to the user's order.
+order; ``edge_order`` leads from there to the user's order. Building asks the device one question:
+whether the ids are in range and how many pairs there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from hector.ir.types import MAPS, Space, compose
+from hector.orders import bounds, narrow, run_numbers, stable_order
 
-__all__ = ["Counts", "Plan"]
+__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Recipe = tuple[tuple[Callable[..., Any], tuple[Hashable, ...]], ...]
+"""Which derived values a plan holds, in the order in which they were made."""
+
+_GROUPED = frozenset({"edge.dst", "src_pair.rel", "dst_pair.rel"})
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,38 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class IdRange:
+    """Ids that must be in [0, limit), checked with the answer that building a plan waits for.
+
+    Attributes
+    ----------
+    name : str
+    ids : Tensor, integer
+    limit : int
+    what : str
+        What is numbered, for the message.
+    explain : callable or None
+        Called where an id is out of range; raises an error that says more.
+    """
+
+    name: str
+    ids: Tensor
+    limit: int
+    what: str
+    explain: Callable[[], None] | None = None
+
+    def check(self, low: int, high: int) -> None:
+        """Raise IndexError unless the smallest and the largest id are in range."""
+        if low < 0 or high >= self.limit:
+            if self.explain is not None:
+                self.explain()
+            bad = low if low < 0 else high
+            raise IndexError(
+                f"Graph: {self.name} holds {bad}, but there are {self.limit} {self.what}"
+            )
+
+
+@dataclass(frozen=True)
 class Segments:
     """Rows of a map's source grouped by its target.
 
@@ -57,8 +97,65 @@ class Segments:
     bounds: Tensor
 
 
+def derived(
+    build: Callable[Concatenate[Plan, P], T],
+) -> Callable[Concatenate[Plan, P], T]:
+    """Keep a function's results in the plan that it is called on, and with them its calls.
+
+    Parameters
+    ----------
+    build : callable
+        Defined in a module; of a plan and hashable positional arguments. Gives tensors, or
+        dataclasses of tensors and plain values, that depend on the graph alone.
+
+    Returns
+    -------
+    callable
+    """
+
+    @functools.wraps(build)
+    def lookup(plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = lookup, cast("tuple[Hashable, ...]", args)
+        if key not in plan.derived:
+            plan.derived[key] = build(plan, *args, **kwargs)
+        return cast("T", plan.derived[key])
+
+    return lookup
+
+
+class _Pairs:
+    """The unique (relation, node) pairs at one end of the edges, before and after counting.
+
+    Parameters
+    ----------
+    order : Tensor, int64, shape (E,)
+        Edges by relation, then node, then place.
+    columns : sequence of Tensor, shape (E,)
+        In that order; equal in all columns is equal in the pair.
+    dtype : torch.dtype
+        Of the pairs' numbers.
+    """
+
+    def __init__(self, order: Tensor, columns: Sequence[Tensor], dtype: torch.dtype) -> None:
+        self.order = order
+        self.number = run_numbers(columns, dtype)
+
+    @property
+    def last(self) -> Tensor:
+        """Number of the last pair, -1 where there is none; shape (1,)."""
+        return self.number[-1:] if self.number.numel() else self.number.new_full((1,), -1)
+
+    def maps(self, count: int, rel: Tensor, node: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Pair of each edge, relation and node of each pair, and bounds of the pairs' edges."""
+        pair = torch.empty_like(self.number)
+        pair[self.order] = self.number
+        starts = bounds(self.number, None, count)
+        first = self.order[starts[:-1]]
+        return pair, rel[first], node[first], starts
+
+
 class Plan:
-    """Orders and unique maps of one graph, each built at first use.
+    """Orders and unique maps of one graph.
 
     Parameters
     ----------
@@ -66,6 +163,17 @@ class Plan:
     num_nodes, num_relations : int
     node_type : Tensor or None, shape (num_nodes,)
     num_node_types : int
+    ranges : sequence of IdRange
+        Checked before anything is read through an id.
+    types_ascend : bool
+        Whether the nodes are known to stand type after type.
+    sampled : bool
+        Whether sizes of tables are bounded, not read back: see ``Graph``.
+
+    Raises
+    ------
+    IndexError
+        If an id is out of its range.
     """
 
     def __init__(
@@ -77,39 +185,73 @@ class Plan:
         num_relations: int,
         node_type: Tensor | None,
         num_node_types: int,
+        *,
+        ranges: Sequence[IdRange] = (),
+        types_ascend: bool = False,
+        sampled: bool = False,
     ) -> None:
         self.device = rel.device
-        self.edge_order = torch.argsort(dst.long(), stable=True)
-        self._index: dict[str, Tensor] = {
-            "edge.src": src.long()[self.edge_order],
-            "edge.dst": dst.long()[self.edge_order],
-            "edge.rel": rel.long()[self.edge_order],
-        }
-        if node_type is not None:
-            self._index["node.type"] = node_type.long()
-        for side, end in ((Space.SRC_PAIR, "edge.src"), (Space.DST_PAIR, "edge.dst")):
-            keys = self._index["edge.rel"] * max(num_nodes, 1) + self._index[end]
-            unique, inverse = torch.unique(keys, return_inverse=True)
-            self._index[f"edge.{side.value}"] = inverse
-            self._index[f"{side.value}.node"] = unique % max(num_nodes, 1)
-            self._index[f"{side.value}.rel"] = unique // max(num_nodes, 1)
-        self.counts = Counts(
-            node=num_nodes,
-            edge=int(rel.shape[0]),
-            src_pair=int(self._index["src_pair.rel"].shape[0]),
-            dst_pair=int(self._index["dst_pair.rel"].shape[0]),
-            relation=num_relations,
-            node_type=num_node_types,
-        )
+        self.sampled = sampled
+        self.derived: dict[tuple[Callable[..., Any], tuple[Hashable, ...]], Any] = {}
         self._segments: dict[str, Segments] = {}
         self._host_bounds: dict[str, list[int]] = {}
         self._cache: dict[object, Any] = {}
+        self._ascending = _GROUPED | ({"node.type"} if types_ascend else frozenset())
+        # PyTorch's operators on the CPU take 64 bits; kernels on a GPU read half of that.
+        limit = 1 << 63 if self.device.type == "cpu" else 0
+        edges = int(rel.shape[0])
+        order = stable_order(dst, num_nodes)
+        src, dst, rel = (
+            narrow(ids[order], max(rows, limit))
+            for ids, rows in ((src, num_nodes), (dst, num_nodes), (rel, num_relations))
+        )
+        keys = num_relations * num_nodes
+        key = narrow(rel, max(keys, limit)) * num_nodes + src
+        by_source = stable_order(key, keys)
+        by_relation = stable_order(rel, num_relations)
+        number = narrow(order[:0], max(edges, limit)).dtype
+        src_pairs = _Pairs(by_source, (key[by_source],), number)
+        dst_pairs = _Pairs(by_relation, (rel[by_relation], dst[by_relation]), number)
+        found = self._ask(ranges, (src_pairs.last, dst_pairs.last))
+        self.edge_order = order
+        self.counts = Counts(
+            num_nodes, edges, found[0] + 1, found[1] + 1, num_relations, num_node_types
+        )
+        self._index: dict[str, Tensor] = {"edge.src": src, "edge.dst": dst, "edge.rel": rel}
+        if node_type is not None:
+            self._index["node.type"] = narrow(node_type, max(num_node_types, limit))
+        for side, pairs, last, ends in (
+            ("src_pair", src_pairs, found[0], src), ("dst_pair", dst_pairs, found[1], dst),
+        ):  # fmt: skip
+            pair, kind, node, starts = pairs.maps(last + 1, rel, ends)
+            self._index |= {f"edge.{side}": pair, f"{side}.rel": kind, f"{side}.node": node}
+            self._segments[f"edge.{side}"] = Segments(pairs.order, starts)
+        self._orders = {"edge.rel": by_relation}
 
-    def index(self, name: str) -> Tensor:
-        """Target row of every source row of a map, int64, in the internal order of the source."""
+    @staticmethod
+    def _ask(ranges: Sequence[IdRange], numbers: Sequence[Tensor]) -> list[int]:
+        """Values of some tensors of one element, the ranges checked: one wait for the device."""
+        checked = [each for each in ranges if each.ids.numel()]
+        ends = [end.reshape(1) for each in checked for end in torch.aminmax(each.ids)]
+        found = torch.cat([value.long() for value in (*ends, *numbers)]).tolist()
+        for place, each in enumerate(checked):
+            each.check(found[2 * place], found[2 * place + 1])
+        return [int(value) for value in found[len(ends) :]]
+
+    def narrow_index(self, name: str) -> Tensor:
+        """Target row of every source row of a map, in the internal order of the source.
+
+        Returns
+        -------
+        Tensor, int64 on the CPU; elsewhere int32 where that is enough
+        """
         if name not in self._index:
             self._index[name] = self._composed(name)
         return self._index[name]
+
+    def index(self, name: str) -> Tensor:
+        """``narrow_index`` in 64 bits."""
+        return _long_index(self, name)
 
     def _composed(self, name: str) -> Tensor:
         for first in MAPS.values():
@@ -120,15 +262,17 @@ class Plan:
         raise ValueError(f"this Graph has no {name}: pass node_type= when building it")
 
     def segments(self, name: str) -> Segments:
-        """Source rows of a map grouped by target row; the order within a group is fixed."""
+        """Source rows of a map grouped by target row; ascending within a group."""
         if name not in self._segments:
-            index = self.index(name)
+            index = self.narrow_index(name)
             rows = self.counts.rows(MAPS[name].target)
-            bounds = torch.zeros(rows + 1, dtype=torch.int64, device=self.device)
-            torch.cumsum(torch.bincount(index, minlength=rows), 0, out=bounds[1:])
-            grouped = bool((index[1:] >= index[:-1]).all())
-            order = None if grouped else torch.argsort(index, stable=True)
-            self._segments[name] = Segments(order, bounds)
+            # One group of all, or rows that are made in order: known without looking.
+            grouped = rows <= 1 or name in self._ascending
+            order = None
+            if not grouped:
+                known = self._orders.get(name)
+                order = stable_order(index, rows) if known is None else known
+            self._segments[name] = Segments(order, bounds(index, order, rows))
         return self._segments[name]
 
     def host_bounds(self, name: str) -> list[int]:
@@ -151,39 +295,102 @@ class Plan:
         name : str
             Map whose segments give the order.
         """
-
-        def build() -> Tensor:
-            order = self.segments(name).order
-            if rows is None:
-                count = self.counts.rows(MAPS[name].source)
-                return torch.arange(count, device=self.device) if order is None else order
-            return self.index(rows) if order is None else self.index(rows)[order]
-
-        return self.cached(("grouped_index", rows, name), build)
+        return _grouped_index(self, rows, name)
 
     def inverse_count(self, name: str, dtype: torch.dtype) -> Tensor:
         """1 / (source rows of each target row), 1 where there is none."""
-
-        def build() -> Tensor:
-            bounds = self.segments(name).bounds
-            return (bounds[1:] - bounds[:-1]).clamp(min=1).to(torch.float64).reciprocal().to(dtype)
-
-        return self.cached(("inverse_count", name, dtype), build)
+        return _inverse_count(self, name, dtype)
 
     @property
     def edge_position(self) -> Tensor:
         """Internal row of each of the user's edges: the inverse of ``edge_order``."""
-
-        def build() -> Tensor:
-            position = torch.empty_like(self.edge_order)
-            position[self.edge_order] = torch.arange(self.counts.edge, device=self.device)
-            return position
-
-        return self.cached("edge_position", build)
+        return _edge_position(self)
 
     def cached(self, key: object, build: Callable[[], T]) -> T:
-        """What depends on the graph alone, built at first use."""
+        """What depends on the graph alone, built at first use; does not move with the plan."""
         if key not in self._cache:
             self._cache[key] = build()
         found: T = self._cache[key]
         return found
+
+    def recipe(self) -> Recipe:
+        """The derived values that this plan holds."""
+        return tuple(self.derived)
+
+    def prepare(self, recipe: Recipe) -> None:
+        """Derive now what another plan came to hold.
+
+        Parameters
+        ----------
+        recipe : Recipe
+            Of a plan of a graph that the same functions ran on.
+        """
+        for lookup, args in recipe:
+            lookup(self, *args)
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that the plan holds."""
+        found: list[Tensor] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        self._mapped(note)
+        return found
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Plan:
+        """A copy on another device, derived values included."""
+        made = self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        made.device = made.edge_order.device
+        return made
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Plan:
+        seen: dict[int, Tensor] = {}
+
+        def apply(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                if id(value) not in seen:
+                    seen[id(value)] = function(value)
+                return seen[id(value)]
+            if is_dataclass(value) and not isinstance(value, type):
+                parts = {field.name: apply(getattr(value, field.name)) for field in fields(value)}
+                return replace(value, **parts)
+            return value
+
+        made = object.__new__(Plan)
+        vars(made).update(vars(self))
+        made.edge_order = apply(self.edge_order)
+        for name in ("derived", "_segments", "_index", "_orders"):
+            held = getattr(self, name)
+            setattr(made, name, {key: apply(value) for key, value in held.items()})
+        made._host_bounds = dict(self._host_bounds)
+        made._cache = {}
+        return made
+
+
+@derived
+def _long_index(plan: Plan, name: str) -> Tensor:
+    return plan.narrow_index(name).long()
+
+
+@derived
+def _grouped_index(plan: Plan, rows: str | None, name: str) -> Tensor:
+    order = plan.segments(name).order
+    if rows is None:
+        count = plan.counts.rows(MAPS[name].source)
+        return torch.arange(count, device=plan.device) if order is None else order
+    return plan.index(rows) if order is None else plan.index(rows)[order]
+
+
+@derived
+def _inverse_count(plan: Plan, name: str, dtype: torch.dtype) -> Tensor:
+    ends = plan.segments(name).bounds
+    return (ends[1:] - ends[:-1]).clamp(min=1).to(torch.float64).reciprocal().to(dtype)
+
+
+@derived
+def _edge_position(plan: Plan) -> Tensor:
+    position = torch.empty_like(plan.edge_order)
+    position[plan.edge_order] = torch.arange(plan.counts.edge, device=plan.device)
+    return position

@@ -2,7 +2,8 @@
 """What kernels read of a graph's plan: narrow ids, tiles of one type, pieces of long segments.
 
 Built at first use and kept in the plan; sizes are Python integers from then on, so that launches
-need no answer from the device.
+need no answer from the device. Where building is not to ask for one either, a size is an upper
+bound, and what stands beyond the true one does nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor
 
 from hector.ir.types import MAPS, Space
-from hector.plan import Plan
+from hector.orders import narrow, stable_order
+from hector.plan import Plan, derived
 
 __all__ = [
     "Pieces",
@@ -25,8 +27,6 @@ __all__ = [
     "pieces",
     "type_tiles",
 ]
-
-_NARROW = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -81,33 +81,32 @@ class Pieces:
     hub_target: Tensor
 
 
-def _narrow(values: Tensor, bound: int) -> Tensor:
-    return values.to(torch.int32 if bound < _NARROW else torch.int64)
-
-
+@derived
 def index(plan: Plan, name: str) -> Tensor:
     """Target row of every source row of a map, in 32 bits where that is enough."""
-    bound = plan.counts.rows(MAPS[name].target)
-    return plan.cached(("narrow", name), lambda: _narrow(plan.index(name), bound))
+    return narrow(plan.narrow_index(name), plan.counts.rows(MAPS[name].target))
 
 
 def order(plan: Plan, name: str) -> Tensor | None:
     """Source rows of a map grouped by target; None where they stand so already."""
+    return None if plan.segments(name).order is None else _order(plan, name)
+
+
+@derived
+def _order(plan: Plan, name: str) -> Tensor:
     found = plan.segments(name).order
-    if found is None:
-        return None
-    bound = plan.counts.rows(MAPS[name].source)
-    return plan.cached(("narrow order", name), lambda: _narrow(found, bound))
+    assert found is not None
+    return narrow(found, plan.counts.rows(MAPS[name].source))
 
 
+@derived
 def grouped(plan: Plan, rows: str, name: str) -> Tensor:
     """Target of ``rows`` for each source row, in the grouped order of ``name``."""
     found = order(plan, name)
-    if found is None:
-        return index(plan, rows)
-    return plan.cached(("narrow grouped", rows, name), lambda: index(plan, rows)[found.long()])
+    return index(plan, rows) if found is None else index(plan, rows)[found]
 
 
+@derived
 def count_scale(
     plan: Plan, counted: str, through: str, dtype: torch.dtype, order: str | None
 ) -> Tensor:
@@ -122,24 +121,48 @@ def count_scale(
     order : str or None
         Map whose grouped order the result stands in; None for the order of the rows.
     """
-
-    def build() -> Tensor:
-        rows = plan.index(through) if order is None else plan.grouped_index(through, order)
-        return plan.inverse_count(counted, dtype)[rows]
-
-    return plan.cached(("count_scale", counted, through, dtype, order), build)
+    rows = index(plan, through) if order is None else grouped(plan, through, order)
+    return plan.inverse_count(counted, dtype)[rows]
 
 
-def _runs(counts: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(segment, number within it, first run of each segment) of the runs of ``step`` rows."""
-    runs = (counts + (step - 1)) // step
-    first = torch.zeros(counts.shape[0] + 1, dtype=torch.int64, device=counts.device)
+@dataclass(frozen=True)
+class _Runs:
+    """Segments in runs of at most ``step`` rows.
+
+    Attributes
+    ----------
+    segment, begin, end : Tensor, int64, shape (count,)
+        A run beyond the last is an empty one of the last segment.
+    number : Tensor, int64, shape (count,)
+        Number of a run in its segment.
+    runs : Tensor, int64, shape (segments,)
+    first : Tensor, int64, shape (segments + 1,)
+        The first run of each segment, and how many there are.
+    """
+
+    segment: Tensor
+    begin: Tensor
+    end: Tensor
+    number: Tensor
+    runs: Tensor
+    first: Tensor
+
+
+def _runs(bounds: Tensor, runs: Tensor, step: int, count: int | None) -> _Runs:
+    """The given number of runs of each segment; ``count`` of them, or as many as there are."""
+    first = torch.zeros_like(bounds)
     torch.cumsum(runs, 0, out=first[1:])
-    segment = torch.repeat_interleave(runs)
-    number = torch.arange(segment.shape[0], device=counts.device) - first[segment]
-    return segment, number, first
+    if count is None:
+        count = int(first[-1])
+    place = torch.arange(count, device=bounds.device)
+    segment = torch.searchsorted(first[1:], place, right=True).clamp_(max=runs.shape[0] - 1)
+    number = place - first[segment]
+    stop = bounds[segment + 1]
+    begin = torch.minimum(bounds[segment] + number * step, stop)
+    return _Runs(segment, begin, torch.minimum(begin + step, stop), number, runs, first)
 
 
+@derived
 def type_tiles(plan: Plan, name: str | None, space: str, step: int) -> TypeTiles:
     """The rows of ``space`` by type, in runs of at most ``step``.
 
@@ -150,26 +173,31 @@ def type_tiles(plan: Plan, name: str | None, space: str, step: int) -> TypeTiles
         Map to the types; None where all rows are of one.
     space : str
     step : int
+
+    Returns
+    -------
+    TypeTiles
+        With one run for each type more than there can be: the last ones may be empty.
     """
     rows = plan.counts.rows(Space(space))
+    if name is None:
+        begin = torch.arange(0, rows, step, device=plan.device)
+        kind, end = torch.zeros_like(begin), (begin + step).clamp_(max=rows)
+        first = torch.arange(0, 2, device=plan.device) * begin.shape[0]
+    else:
+        bounds = plan.segments(name).bounds
+        counts = bounds[1:] - bounds[:-1]
+        most = counts.shape[0] + rows // step if rows else 0
+        made = _runs(bounds, (counts + (step - 1)) // step, step, most)
+        kind, begin, end, first = made.segment, made.begin, made.end, made.first
+    count = int(begin.shape[0])
+    return TypeTiles(
+        count, narrow(kind, rows), narrow(begin, rows + 1), narrow(end, rows + 1),
+        narrow(first, count + 1),
+    )  # fmt: skip
 
-    def build() -> TypeTiles:
-        if name is None:
-            bounds = torch.tensor([0, rows], device=plan.device)
-        else:
-            bounds = plan.segments(name).bounds
-        segment, number, first = _runs(bounds[1:] - bounds[:-1], step)
-        begin = bounds[segment] + number * step
-        end = torch.minimum(begin + step, bounds[segment + 1])
-        count = int(segment.shape[0])
-        return TypeTiles(
-            count, _narrow(segment, _NARROW - 1), _narrow(begin, rows), _narrow(end, rows),
-            _narrow(first, count),
-        )  # fmt: skip
 
-    return plan.cached(("type_tiles", name, space, step), build)
-
-
+@derived
 def pieces(plan: Plan, name: str, split: int) -> Pieces:
     """The targets of a map, in pieces of at most ``split`` source rows.
 
@@ -178,34 +206,46 @@ def pieces(plan: Plan, name: str, split: int) -> Pieces:
     plan : Plan
     name : str
     split : int
+
+    Returns
+    -------
+    Pieces
+        Of a plan of a sampled graph, sizes are upper bounds: pieces beyond the true number are
+        empty, and kept where nothing reads; hubs beyond it have no target.
     """
-
-    def build() -> Pieces:
-        bounds = plan.segments(name).bounds
-        counts = bounds[1:] - bounds[:-1]
-        target, number, first = _runs(counts.clamp(min=1), split)
-        begin = bounds[target] + number * split
-        end = torch.minimum(begin + split, bounds[target + 1])
-        runs = first[1:] - first[:-1]
-        cut = runs > 1
-        kept = torch.zeros_like(first)
-        torch.cumsum(torch.where(cut, runs, 0), 0, out=kept[1:])
-        slot = torch.where(cut[target], kept[target] + number, -1)
-        hub = torch.nonzero(cut)[:, 0]
-        longest = torch.argsort(end - begin, descending=True, stable=True)
-        rows = plan.counts.rows(MAPS[name].source)
-        targets = plan.counts.rows(MAPS[name].target)
-        return Pieces(
-            count=int(target.shape[0]),
-            begin=_narrow(begin[longest], rows),
-            end=_narrow(end[longest], rows),
-            target=_narrow(target[longest], targets),
-            slot=_narrow(slot[longest], rows),
-            slots=int(kept[-1]),
-            hubs=int(hub.shape[0]),
-            hub_begin=_narrow(kept[hub], rows),
-            hub_end=_narrow(kept[hub] + runs[hub], rows),
-            hub_target=_narrow(hub, targets),
-        )
-
-    return plan.cached(("pieces", name, split), build)
+    rows, targets = (plan.counts.rows(space) for space in (MAPS[name].source, MAPS[name].target))
+    bounds = plan.segments(name).bounds
+    counts = (bounds[1:] - bounds[:-1]).clamp_(min=1)
+    bounded = plan.sampled and targets > 0
+    further = max(rows - 1, 0) // split
+    runs = (counts + (split - 1)) // split
+    made = _runs(bounds, runs, split, targets + further if bounded else None)
+    cut = made.runs > 1
+    kept = torch.zeros_like(made.first)
+    torch.cumsum(torch.where(cut, made.runs, 0), 0, out=kept[1:])
+    slot = torch.where(cut[made.segment], kept[made.segment] + made.number, -1)
+    if bounded:
+        hubs = rows // (split + 1)
+        slots = further + hubs + 1
+        number = torch.cumsum(cut, 0)
+        hub = torch.searchsorted(number, torch.arange(1, hubs + 1, device=plan.device))
+        there = hub < targets
+        hub = hub.clamp_(max=targets - 1)
+        slot = torch.where(made.number < made.runs[made.segment], slot, slots - 1)
+        kept_runs, hub_target = made.runs[hub] * there, torch.where(there, hub, -1)
+    else:
+        hub = hub_target = torch.nonzero(cut)[:, 0]
+        hubs, slots, kept_runs = int(hub.shape[0]), int(kept[-1]), made.runs[hub]
+    longest = stable_order(split - (made.end - made.begin), split + 1)
+    return Pieces(
+        count=int(longest.shape[0]),
+        begin=narrow(made.begin[longest], rows + 1),
+        end=narrow(made.end[longest], rows + 1),
+        target=narrow(made.segment[longest], targets),
+        slot=narrow(slot[longest], slots + 1),
+        slots=slots,
+        hubs=hubs,
+        hub_begin=narrow(kept[hub], slots + 1),
+        hub_end=narrow(kept[hub] + kept_runs, slots + 1),
+        hub_target=narrow(hub_target, targets),
+    )
