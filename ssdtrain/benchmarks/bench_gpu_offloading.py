@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from bench_schema import Row, arguments, write
-from strategies import Measured, Strategy, checkpointed, measure, offloader, peers, trl
-from torch import nn
-from transformer_blocks import make_blocks
+from bench_schema import Row, arguments
+from drive_use import Watch, measure_drive, median_bytes
+from sections import Results
+from stacks import Stack
+from strategies import DEVICE, Measured, Strategy, offloader, peers, trl
 
-TOKENS = 1024
 HOST = "48GiB"
 
 
@@ -47,44 +46,34 @@ def as_recompute(slowdown: float) -> Target:
     return Target(slowdown, text, is_met)
 
 
-MODELS = {
-    (12288, 3): [cut(0.47, 0.02), cut(0.65, 0.05)],
-    (8192, 4): [cut(0.47, 0.03), as_recompute(0.06)],
-}
+@dataclass
+class Sizes:
+    """A model of the tables; `least` is by how much a plan should beat recomputation."""
+
+    hidden: int
+    layers: int
+    batch: int
+    tokens: int
+    targets: list[Target]
+    least: float
+
+    def __str__(self) -> str:
+        return f"hidden {self.hidden}"
+
+    def stack(self, micro_batches: int = 1) -> Stack:
+        """It, on the device."""
+        return Stack(self.hidden, self.layers, self.batch, self.tokens, micro_batches)
 
 
-class Workload:
-    """A stack of blocks and its input; ``forward(recompute)`` gives the loss."""
+LARGE = Sizes(12288, 3, 16, 1024, [cut(0.47, 0.02), cut(0.65, 0.05)], 0.18)
+SMALL = Sizes(8192, 4, 16, 1024, [cut(0.47, 0.03), as_recompute(0.06)], 0.12)
 
-    def __init__(self, hidden: int, layers: int, batch: int, tokens: int) -> None:
-        torch.manual_seed(0)
-        self.model = make_blocks(hidden, layers, "cuda", torch.bfloat16)
-        self.name = f"hidden {hidden}, {layers} layers"
-        self.hidden, self.tokens = hidden, tokens
-        self.resize(batch)
 
-    def resize(self, batch: int) -> None:
-        """Another batch."""
-        self.batch = batch
-        shape = (batch, self.tokens, self.hidden)
-        self.x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-
-    def forward(self, recompute: bool) -> torch.Tensor:
-        """The loss of the present batch."""
-        x = self.x
-        for block in self.model:
-            x = checkpointed(block, x, recompute)
-        return x.float().pow(2).mean()
-
-    def run(self, strategy: Strategy) -> Measured:
-        """Measure a strategy and say so."""
-        found = measure(strategy, self.model, self.forward)
-        print(
-            f"{self.name}, batch {self.batch}, {found.name}: {found.ms:.1f} ms,"
-            f" peak {found.gib:.2f} GiB, loss {found.loss:.6g}",
-            flush=True,
-        )
-        return found
+def offloading(**more: Any) -> dict[str, Any]:
+    """Arguments of an offloader; on the CPU there is the disk only, and tensors are small."""
+    if DEVICE.type == "cuda":
+        return {"host": HOST, **more}
+    return {"min_bytes": "16KiB", "spill": tempfile.gettempdir(), "ssd": "1GiB", **more}
 
 
 def row(
@@ -100,9 +89,17 @@ def row(
         ratio=ours.ms / keep.ms,
         target=target,
         met=met,
-        note=f"peak {ours.gib:.2f} GiB, {1 - ours.peak / keep.peak:+.1%} less than {keep.gib:.2f}"
-        + prediction(ours),
+        note=against(ours, keep) + prediction(ours),
     )
+
+
+def against(ours: Measured, keep: Measured) -> str:
+    """The peak beside keep's, for the note."""
+    if not keep.peak:
+        return "peak not counted"
+    less = 1 - ours.peak / keep.peak
+    words = f"{abs(less):.1%} {'less' if less >= 0 else 'more'} than keep's {keep.gib:.2f}"
+    return f"peak {ours.gib:.2f} GiB" + ("" if ours is keep else f", {words}")
 
 
 def prediction(ours: Measured) -> str:
@@ -110,17 +107,20 @@ def prediction(ours: Measured) -> str:
     errors = prediction_errors(ours)
     if errors is None:
         return ""
-    return f"; predicted {errors[0]:+.1%} in time, {errors[1]:+.1%} in peak"
+    text = f"; measured {errors[0]:+.1%} in time and {errors[1]:+.1%} in peak beside the prediction"
+    planned = ours.planned[1] - ours.planned[0]
+    return text + (f"; planned {planned} times while it was timed" if planned else "")
 
 
 def prediction_errors(ours: Measured) -> tuple[float, float] | None:
-    """By which fractions the measured step time and peak exceed the plan's."""
-    steering: Any = ours.report.get("steering") or {}
-    expected = steering.get("prediction")
+    """By which fractions time and peak exceed what was predicted before the timed steps."""
+    expected = ours.expected
     if not expected:
         return None
-    peak = ours.peak + ours.resident
-    return ours.ms / 1e3 / expected["seconds"] - 1, peak / expected["peak_bytes"] - 1
+    peak = 0.0
+    if DEVICE.type == "cuda":
+        peak = (ours.peak + ours.resident) / expected["peak_bytes"] - 1
+    return ours.ms / 1e3 / expected["seconds"] - 1, peak
 
 
 def predictions(work: str, planned: list[Measured]) -> Row:
@@ -134,31 +134,31 @@ def predictions(work: str, planned: list[Measured]) -> Row:
         unit="%",
         target="step time within 3 %, peak within 5 %",
         met=time <= 0.03 and peak <= 0.05,
-        note=f"peak: {peak:.1%}",
+        note=f"peak: {peak:.1%}; both as predicted before the timed steps",
     )
 
 
-def at_equal_batch(work: Workload, targets: list[Target], extra: dict[str, Any]) -> list[Row]:
-    """All strategies at batch 16."""
+def at_equal_batch(results: Results, sizes: Sizes) -> None:
+    """All strategies at the same batch; keep before and after the others, and its mean."""
+    work = sizes.stack()
     found = {strategy.name: work.run(strategy) for strategy in peers()}
     if (other := trl(work.model)) is not None:
         found[other.name] = work.run(other)
-    keep, recompute = found["keep"], found["full recompute"]
-    rows = [row(work.name, measured, keep) for measured in found.values()]
+    recompute = found["full recompute"]
     planned = []
-    for target in targets:
+    for target in sizes.targets:
         name = f"planned, max_slowdown={target.slowdown}"
-        strategy = offloader(name, work.model, host=HOST, max_slowdown=target.slowdown)
-        ours = work.run(strategy)
-        planned.append(ours)
-        met = target.is_met(ours, keep, recompute)
-        rows.append(row(work.name, ours, keep, target.text, met))
+        arguments = offloading(max_slowdown=target.slowdown)
+        planned.append(work.run(offloader(name, work.model, **arguments)))
     name = f"planned, max_memory of full recompute ({recompute.gib:.2f} GiB)"
-    resident = torch.cuda.memory_allocated() + _gradient_bytes(work.model)
-    ours = work.run(offloader(name, work.model, host=HOST, max_memory=recompute.peak + resident))
-    planned.append(ours)
-    rows.append(row(work.name, ours, keep))
-    rows.append(predictions(work.name, planned))
+    arguments = offloading(max_memory=recompute.peak + work.resident())
+    planned.append(ours := work.run(offloader(name, work.model, **arguments)))
+    keep = mean(found["keep"], work.run(Strategy("keep")))
+    rows = [row(work.name, measured, keep) for measured in [keep, *list(found.values())[1:]]]
+    for measured, target in zip(planned, sizes.targets, strict=False):
+        met = target.is_met(measured, keep, recompute)
+        rows.append(row(work.name, measured, keep, target.text, met))
+    rows += [row(work.name, ours, keep), predictions(work.name, planned)]
     slow = found["save_on_cpu"]
     rows.append(
         Row(
@@ -174,95 +174,137 @@ def at_equal_batch(work: Workload, targets: list[Target], extra: dict[str, Any])
             f" full recompute {recompute.gib:.2f} GiB",
         )
     )
-    for measured in [*found.values(), *planned]:
-        if measured.loss != keep.loss:
-            raise SystemExit(f"{measured.name}: loss {measured.loss!r}, kept {keep.loss!r}")
-        extra[f"{work.name}: {measured.name}"] = {
-            "ms": measured.ms,
-            "peak": measured.peak,
-            "report": measured.report,
-        }
-    return rows
+    results.add(*rows)
+    for measured in [keep, *found.values(), *planned]:
+        results.remember(work.name, measured)
+    work.check_losses()
 
 
-def at_equal_memory(work: Workload, least: float) -> Row:
-    """Each strategy at its best batch within the memory that keeping needs at batch 16."""
-    budget = work.run(Strategy("keep")).peak
-    base = torch.cuda.memory_allocated() + _gradient_bytes(work.model)
-    best: dict[str, tuple[float, int]] = {}
-    for batch in (24, 32, 48):
-        work.resize(batch)
-        strategies = [Strategy("full recompute", recompute=True, settle=1, steps=2)]
-        if batch <= 32:
-            strategies.append(
-                offloader(
-                    "planned",
-                    work.model,
-                    settle=4,
-                    steps=3,
-                    host="80GiB",
-                    max_memory=budget + base,
-                )
-            )
-        for strategy in strategies:
-            found = work.run(strategy)
-            rate = batch * work.tokens / found.ms * 1e3
-            if found.peak <= 1.01 * budget and rate > best.get(found.name, (0.0, 0))[0]:
-                best[found.name] = (rate, batch)
-    ours, peer = best["planned"], best["full recompute"]
-    return Row(
-        work=f"{work.name}: each at its best batch in {budget / 2**30:.1f} GiB",
-        ours=ours[0],
-        unit="tokens/s",
-        peer=peer[0],
-        peer_name="full recompute",
-        ratio=ours[0] / peer[0],
-        target=f">= {least:.0%} above full recompute",
-        met=ours[0] >= (1 + least) * peer[0],
-        note=f"batches {ours[1]} and {peer[1]}",
+def mean(first: Measured, last: Measured) -> Measured:
+    """The same strategy, measured before and after others."""
+    return Measured(
+        first.name,
+        (first.ms + last.ms) / 2,
+        max(first.peak, last.peak),
+        first.resident,
+        first.loss,
+        times=first.times + last.times,
     )
 
 
-def over_disk(work: Workload, folder: str) -> Row:
-    """The disk alone: it must neither slow the step nor raise the peak."""
-    keep = work.run(Strategy("keep"))
-    with tempfile.TemporaryDirectory(dir=folder) as spill:
-        ours = work.run(
-            offloader(
-                f"disk tier alone ({folder})",
-                work.model,
-                spill=spill,
-                host=0,
-                ssd="32GiB",
-                max_slowdown=0.01,
+def at_equal_memory(results: Results, sizes: Sizes) -> None:
+    """Each strategy at its best batch within the memory that keeping needs at the tables' batch."""
+    work = sizes.stack()
+    budget = work.run(Strategy("keep", steps=2)).peak
+    ceiling = budget + work.resident()
+    best: dict[str, tuple[float, int]] = {}
+    for factor in (1.5, 2, 3):
+        work.resize(int(factor * sizes.batch))
+        strategies = []
+        if factor > 1.5:
+            strategies.append(Strategy("full recompute", recompute=True, settle=1, steps=2))
+        if factor <= 2:
+            arguments = offloading(max_memory=ceiling)
+            if DEVICE.type == "cuda":
+                arguments["host"] = "80GiB"
+            strategies.append(
+                offloader("planned", work.model, settled=3, settle=5, steps=3, **arguments)
             )
+        for strategy in strategies:
+            found = work.run(strategy)
+            results.remember(f"{work.name}, batch {work.batch}", found)
+            rate = work.batch * work.tokens / found.ms * 1e3
+            # On the CPU a plan's ceiling is of groups alone.
+            fits = found.peak <= budget or DEVICE.type == "cpu"
+            if fits and rate > best.get(found.name, (0.0, 0))[0]:
+                best[found.name] = (rate, work.batch)
+    if len(best) < 2:
+        raise ValueError(f"only {sorted(best)} stayed within {budget} bytes at some batch")
+    ours, peer = best["planned"], best["full recompute"]
+    results.add(
+        Row(
+            work=f"{work.name}: each at its best batch in {budget / 2**30:.1f} GiB",
+            ours=ours[0],
+            unit="tokens/s",
+            peer=peer[0],
+            peer_name="full recompute",
+            ratio=ours[0] / peer[0],
+            target=f">= {sizes.least:.0%} above full recompute",
+            met=ours[0] >= (1 + sizes.least) * peer[0],
+            note=f"batches {ours[1]} and {peer[1]}; a peak above the budget does not count",
         )
-    met = ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak
-    return row(work.name, ours, keep, "slow-down <= 1 %, peak no higher than keep's", met)
+    )
 
 
-def _gradient_bytes(model: nn.Module) -> int:
-    missing = [p for p in model.parameters() if p.grad is None]
-    return sum(p.numel() * p.element_size() for p in missing)
+def over_disk(results: Results, sizes: Sizes, folder: str) -> None:
+    """The disk alone, nothing computed again: all of the drive, no slower, no higher a peak.
+
+    Micro-batches of one sample, all forward and then all backward, as the first stage of a pipeline
+    has them: where the GPU makes 90 GB/s of activations and the drive takes 3, groups of a whole
+    batch are as large as all that a drive takes in a forward pass.
+    """
+    work = sizes.stack(micro_batches=sizes.batch)
+    staging = 512 << 20 if DEVICE.type == "cuda" else 4 << 20
+    watch = Watch(lambda: work.forward_seconds)
+    before = work.run(Strategy("keep"))
+    with tempfile.TemporaryDirectory(dir=folder) as spill:
+        on_disk: list[int] = []
+
+        def look(off: Any, step: Callable[[], object]) -> None:
+            watch(off, step)
+            if off.plan is not None:
+                on_disk.extend(g.nbytes for g in off.plan.groups if g.where.value == "disk")
+
+        name = f"disk tier alone ({folder})"
+        arguments = offloading(spill=spill, ssd="32GiB", max_slowdown=0.01, backlog=staging, host=0)
+        ours = work.run(offloader(name, None, watch=look, **arguments))
+        keep = mean(before, work.run(Strategy("keep")))
+        nbytes = median_bytes(on_disk) if on_disk else 1 << 20
+        drive = measure_drive(spill, nbytes, max(staging // nbytes, 1))
+    use = watch.median(drive)
+    writing, reading = use.shares(drive)
+    share = max(writing, reading)
+    by_write = writing >= reading
+    low, high = watch.spread(drive)
+    results.add(
+        Row(
+            work=f"{work.name}: {ours.name}",
+            ours=(use.written / use.forward if by_write else use.read / use.backward) / 1e9,
+            unit="GB/s",
+            limit=(drive.write if by_write else drive.read) / 1e9,
+            limit_name="the drive's writes" if by_write else "the drive's reads",
+            ratio=share,
+            target=">= 95 % of (measured bandwidth x time available) used, slow-down <= 1 %,"
+            " peak no higher than keep's",
+            met=share >= 0.95 and ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak,
+            note=f"step {ours.ms / keep.ms - 1:+.1%} beside keep's {keep.ms:.1f} ms;"
+            f" {against(ours, keep)}{prediction(ours)}; {sum(on_disk) / 1e9:.2f} GB a step;"
+            f" writes in the forward pass {writing:.1%} of {drive.write / 1e9:.2f} GB/s"
+            f" ({low:.0%} to {high:.0%} in {watch.steps} steps), reads in the backward pass"
+            f" {reading:.1%} of {drive.read / 1e9:.2f}; transfers of {nbytes >> 20} MiB,"
+            f" {staging >> 20} MiB at a time",
+        )
+    )
+    results.remember(work.name, ours)
+    results.remember(work.name, keep, f"keep beside {folder}")
+    work.check_losses()
 
 
 def main(options: argparse.Namespace) -> None:
     """Run it."""
-    rows, extra = [], {}
-    for (hidden, layers), targets in MODELS.items():
-        if options.quick:
-            hidden, layers = hidden // 8, 2
-        work = Workload(hidden, layers, 4 if options.quick else 16, TOKENS)
-        rows += at_equal_batch(work, targets, extra)
-        del work
-    work = Workload(1024, 2, 4, TOKENS) if options.quick else Workload(8192, 4, 16, TOKENS)
-    for folder in ("/tmp", "/dev/shm"):
-        rows.append(over_disk(work, folder))
-    del work
-    if not options.quick:
-        for (hidden, layers), least in (((12288, 3), 0.18), ((8192, 4), 0.12)):
-            rows.append(at_equal_memory(Workload(hidden, layers, 16, TOKENS), least))
-    write(options.json, "Activation offloading on a GPU", rows, extra=extra)
+    results = Results(options.json, "Activation offloading on a GPU")
+    large, small = LARGE, SMALL
+    if options.quick or DEVICE.type == "cpu":
+        shape = (1024, 2, 4, 1024) if DEVICE.type == "cuda" else (128, 2, 4, 64)
+        large = Sizes(*shape, large.targets, large.least)
+        small = Sizes(shape[0] // 2, 3, *shape[2:], small.targets, small.least)
+    for sizes in (large, small):
+        results.section(at_equal_batch, sizes)
+    for folder in (tempfile.gettempdir(), "/dev/shm"):
+        results.section(over_disk, small, folder)
+    for sizes in (small, large):
+        results.section(at_equal_memory, sizes)
+    results.finish()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,14 +17,25 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import ssdtrain
+from ssdtrain.live_bytes import peak_over_resident
 
-__all__ = ["Measured", "Strategy", "checkpointed", "measure", "offloader", "peers", "trl"]
+__all__ = [
+    "DEVICE", "DTYPE", "Measured", "Strategy", "checkpointed", "empty_device", "measure",
+    "offloader", "peers", "trl",
+]  # fmt: skip
+
+# On a machine without a GPU the same programs run at small sizes, to see that they do.
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
+if DEVICE.type == "cpu":
+    torch.set_num_threads(1)  # Others' spinning would be measured.
 
 Forward = Callable[[bool], torch.Tensor]
 
 # Steps to wait for a planner that plans again and again.
-MOST_SETTLING = 30
-SETTLED = 3
+MOST_SETTLING = 40
+# Predictions are compared with six steps together, and results come a step late.
+SETTLED = 8
 
 
 @dataclass
@@ -31,7 +43,8 @@ class Strategy:
     """A name, a context for the forward pass, and whether blocks are checkpointed.
 
     ``settle`` steps run before the timed ones; then as many more as it takes until ``is_settled``
-    has been true for three in a row: planning, too, stops the step in which it happens.
+    has been true for ``settled`` in a row: planning, too, stops the step in which it happens.
+    ``watch`` sees the step, after the timed ones.
     """
 
     name: str
@@ -40,13 +53,19 @@ class Strategy:
     settle: int = 2
     steps: int = 5
     is_settled: Callable[[], bool] | None = None
+    settled: int = SETTLED
     close: Callable[[], None] = lambda: None
     report: Callable[[], dict[str, Any]] = dict
+    watch: Callable[[Callable[[], object]], None] | None = None
 
 
 @dataclass
 class Measured:
-    """Milliseconds a step (median), bytes of the peak over those resident between steps."""
+    """Milliseconds a step (median), bytes of the peak over those resident between steps.
+
+    ``expected`` is what the planner predicted before the timed steps, ``planned`` how often it had
+    planned by then and by their end.
+    """
 
     name: str
     ms: float
@@ -54,6 +73,9 @@ class Measured:
     resident: int
     loss: float
     report: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, float] | None = None
+    planned: tuple[int, int] = (0, 0)
+    times: list[float] = field(default_factory=list)
 
     @property
     def gib(self) -> float:
@@ -64,63 +86,112 @@ class Measured:
 def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     """Run a strategy's steps; ``forward(recompute)`` gives the loss.
 
-    The peak is the highest of the timed steps, over what is resident between steps: weights and
-    gradients, which are added to from step to step.
+    The peak is the highest of the timed steps and one more, over what is resident between steps:
+    weights and gradients, which are added to from step to step.
     """
     model.zero_grad(set_to_none=True)
-    gc.collect()
-    torch.cuda.empty_cache()
-    loss = torch.empty(0)
+    empty_device()
+    losses: list[torch.Tensor] = []
 
-    def step() -> torch.Tensor:
+    def step() -> None:
         with strategy.context():
             loss = forward(strategy.recompute)
-        loss.backward()
-        return loss.detach()
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses[:] = [loss.detach()]
 
     try:
         for _ in range(strategy.settle):
             step()
-        settled = 0 if strategy.is_settled else SETTLED
-        while strategy.is_settled and settled < SETTLED:
+        settled = 0 if strategy.is_settled else strategy.settled
+        while strategy.is_settled and settled < strategy.settled:
             step()
             settled = settled + 1 if strategy.is_settled() else 0
-        torch.cuda.synchronize()
-        resident = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        peak = 0
-        # Steps follow each other as in training: the host does not wait for one to end.
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(strategy.steps + 1)]
-        marks[0].record()
-        for mark in marks[1:]:
-            loss = step()
-            mark.record()
-            # Each step: one that the offloader profiles starts the counter again.
-            peak = max(peak, torch.cuda.max_memory_allocated() - resident)
-        torch.cuda.synchronize()
-        times = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+        before = strategy.report()
+        resident, peak, times = _timed(step, strategy.steps)
+        peak = max(peak, peak_over_resident(step, DEVICE))
         report = strategy.report()
+        if strategy.watch is not None:
+            strategy.watch(step)
     finally:
         strategy.close()
-    return Measured(strategy.name, statistics.median(times), peak, resident, loss.item(), report)
+    return Measured(
+        strategy.name,
+        statistics.median(times),
+        peak,
+        resident,
+        losses[0].item(),
+        report,
+        (before.get("steering") or {}).get("prediction"),
+        (_plans(before), _plans(report)),
+        times,
+    )
+
+
+def _timed(step: Callable[[], None], steps: int) -> tuple[int, int, list[float]]:
+    """Resident bytes, peak over them, milliseconds of each step.
+
+    Steps follow each other as in training: the host does not wait for one to end.
+    """
+    if DEVICE.type != "cuda":
+        ends = [time.perf_counter()]
+        for _ in range(steps):
+            step()
+            ends.append(time.perf_counter())
+        return 0, 0, [1e3 * (b - a) for a, b in itertools.pairwise(ends)]
+    torch.cuda.synchronize()
+    resident = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    peak = 0
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        step()
+        mark.record()
+        # Each step: one that the offloader profiles starts the counter again.
+        peak = max(peak, torch.cuda.max_memory_allocated() - resident)
+    torch.cuda.synchronize()
+    return resident, peak, [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+
+
+def _plans(report: dict[str, Any]) -> int:
+    steering = report.get("steering") or {}
+    return int(steering.get("plans", 0)) + int(steering.get("replans", 0))
+
+
+def empty_device() -> None:
+    """Give back what nothing holds."""
+    gc.collect()
+    if DEVICE.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def offloader(
-    name: str, model: nn.Module, *, settle: int = 4, steps: int = 5, **arguments: Any
+    name: str,
+    model: nn.Module | None,
+    *,
+    settle: int = 4,
+    settled: int = SETTLED,
+    steps: int = 5,
+    watch: Callable[[ssdtrain.Offloader, Callable[[], object]], None] | None = None,
+    **arguments: Any,
 ) -> Strategy:
-    """One of ssdtrain's; arguments are ``ssdtrain.Offloader``'s."""
-    off = ssdtrain.Offloader(**arguments)
-    handle = off.attach(model)
+    """One of ssdtrain's; arguments are ``ssdtrain.Offloader``'s.
 
+    Without a model nothing is computed again: the offloader is not attached.
+    """
+    off = ssdtrain.Offloader(**arguments)
+    handle = None if model is None else off.attach(model)
     plans: list[Any] = []
 
     def is_settled() -> bool:
-        plans.append(off.plan)
+        # A prediction that is corrected leaves the plan's groups as they are.
+        plans.append(None if off.plan is None else off.plan.groups)
         same = len(plans) > 1 and plans[-1] is not None and plans[-1] is plans[-2]
         return same or len(plans) > MOST_SETTLING
 
     def close() -> None:
-        handle.remove()
+        if handle is not None:
+            handle.remove()
         off.close()
 
     return Strategy(
@@ -129,8 +200,10 @@ def offloader(
         settle=settle,
         steps=steps,
         is_settled=is_settled if arguments.get("plan", "auto") == "auto" else None,
+        settled=settled,
         close=close,
         report=off.report,
+        watch=None if watch is None else lambda step: watch(off, step),
     )
 
 
@@ -138,9 +211,10 @@ def peers() -> Iterator[Strategy]:
     """Keep, full recomputation of each block, and the offloading contexts of others."""
     yield Strategy("keep")
     yield Strategy("full recompute", recompute=True)
+    pinned = DEVICE.type == "cuda"
     yield Strategy(
         "save_on_cpu",
-        lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
+        lambda: torch.autograd.graph.save_on_cpu(pin_memory=pinned),
         settle=1,
         steps=3,
     )
@@ -148,6 +222,8 @@ def peers() -> Iterator[Strategy]:
 
 def trl(model: nn.Module) -> Strategy | None:
     """TRL's offloading context, where TRL is installed; its backward runs inside."""
+    if DEVICE.type != "cuda":
+        return None
     try:
         from trl.models.activation_offloading import OffloadActivations
     except ImportError:

@@ -85,8 +85,9 @@ class Lanes:
         self._next_event = math.inf
         self.transfers: list[LaneTransfer] = []
         # Those that read or write the device's memory; a drive only does where there is no link.
-        device: tuple[LaneName, ...] = ("d2h", "h2d") if rates.d2h or rates.h2d else ("write", "read")
-        self._at_device = [self._lanes[name] for name in device]
+        link = (self._lanes["d2h"], self._lanes["h2d"])
+        has_link = rates.d2h > 0 or rates.h2d > 0
+        self._at_device = link if has_link else (self._lanes["write"], self._lanes["read"])
         self._busy = 0.0
 
     def submit(

@@ -6,6 +6,8 @@ Estimates from times without waits; :mod:`ssdtrain.simulate` has the last word.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -149,22 +151,39 @@ class Placer:
             least = max(limits.staging_bytes, staging // 8, 2 * int(self._bytes.max(initial=0)))
             staging = min(staging // 2, least)
         chosen = []
-        free = 0.0
+        out, back = _Passage(staging), _Passage(staging)
         for index, group in enumerate(s.timeline.groups):
             nbytes = group.nbytes
-            now = s.seconds[group.saved_at]
-            behind = max(free - now, 0.0) * s.rates.write
-            if not can_move[index] or nbytes > room or behind + nbytes > staging:
+            saved = s.seconds[group.saved_at]
+            writing = s.rates.overhead + nbytes / s.rates.write
+            written = out.end(saved, saved + nbytes / s.out_rate, writing, nbytes)
+            if not can_move[index] or nbytes > room or written is None:
                 continue
-            duration = s.rates.overhead + nbytes / s.rates.write
-            end = max(free, now + nbytes / s.out_rate) + duration
-            need = s.timeline.seconds if group.needed_at is None else s.seconds[group.needed_at]
-            if end + nbytes / s.rates.read + nbytes / s.back_rate >= need:
-                continue
-            free = end
+            if group.needed_at is not None:
+                # Backwards in time: taken at the need, given back where its reading begins.
+                need = s.seconds[group.needed_at]
+                link, reading = nbytes / s.back_rate, s.rates.overhead + nbytes / s.rates.read
+                due = need - link - s.margin(link) - s.margin(reading)
+                begun = back.end(-need, -due, reading, nbytes)
+                if begun is None or -begun < written:
+                    continue
+                back.take(begun, nbytes)
+            out.take(written, nbytes)
             room -= nbytes
             chosen.append(index)
-        return chosen
+        return self._first_that_fit(chosen)
+
+    def _first_that_fit(self, chosen: list[int]) -> list[int]:
+        """As many of the first as pinned memory holds on their ways out and back."""
+        nothing = [Where.KEEP] * len(self._bytes)
+        fitting, too_many = 0, len(chosen) + 1
+        while too_many - fitting > 1:
+            count = len(chosen) if too_many > len(chosen) else (fitting + too_many) // 2
+            if self._with_disk(nothing, chosen[:count]) is None:
+                too_many = count
+            else:
+                fitting = count
+        return chosen[:fitting]
 
     def _with_disk(self, found: Sequence[Where], on_disk: Sequence[int]) -> list[Where] | None:
         placed = list(found)
@@ -224,6 +243,33 @@ class Placer:
         starts[order] = -_first_in_first_out(-deadline[order], reading[order])
         starts = np.maximum(starts, written)
         return [saved, written, starts, np.maximum(needs, starts)]
+
+
+class _Passage:
+    """Buffers that pass through a lane one after the other, no more than so many bytes at a time.
+
+    Of what is needed in the reverse order of its saving, the way back is one with time reversed.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._free = -math.inf
+        self._under_way: deque[tuple[float, int]] = deque()
+        self._taken = 0
+
+    def end(self, arrival: float, ready: float, duration: float, nbytes: int) -> float | None:
+        """When a buffer would be through; None if there is no room for it when it arrives."""
+        while self._under_way and self._under_way[0][0] <= arrival:
+            self._taken -= self._under_way.popleft()[1]
+        if self._taken + nbytes > self._most:
+            return None
+        return max(self._free, ready) + duration
+
+    def take(self, end: float, nbytes: int) -> None:
+        """It comes."""
+        self._free = end
+        self._under_way.append((end, nbytes))
+        self._taken += nbytes
 
 
 def _first_in_first_out(ready: _Floats, durations: _Floats) -> _Floats:

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a drive's bandwidth a planned step uses, and what the drive gives by itself.
+
+*Time available* for writing is the forward pass: a group that is stored before the turn lowers the
+peak, one that is stored later does not. For reading it is the backward pass. What was moved in
+these times is taken from the trace of a step, and divided by what the same lane moves in that time
+when transfers of the same size, as many at a time, follow each other without a pause.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from strategies import DEVICE
+
+import ssdtrain
+from datapath_core import PinnedPool, io
+from datapath_core.streams import Scheduler
+
+__all__ = ["Drive", "Use", "Watch", "measure_drive", "median_bytes", "moved"]
+
+
+@dataclass
+class Drive:
+    """Bytes a second of each direction."""
+
+    write: float
+    read: float
+
+
+def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0) -> Drive:
+    """Write, then read, extents of `nbytes`, so many at a time, for some seconds each.
+
+    It is the engine, the volume and the scheduler that an offloader has, with pinned memory at the
+    other end.
+    """
+    extents = max(at_a_time, min(64, (4 << 30) // nbytes))
+    name = "cuda:0" if DEVICE.type == "cuda" else "cpu"
+    with (
+        io.Engine() as engine,
+        io.Volume([folder], 2 * extents * nbytes, engine=engine) as volume,
+        Scheduler(name) as scheduler,
+        PinnedPool(2 * at_a_time * nbytes + (64 << 20)) as pool,
+    ):
+        buffers = [pool.allocate(nbytes) for _ in range(at_a_time)]
+        places = [volume.allocate(nbytes) for _ in range(extents)]
+
+        def rate(*, write: bool, seconds: float) -> float:
+            waiting: deque[Any] = deque()
+            begun, count = time.perf_counter(), 0
+            while count < extents or time.perf_counter() - begun < seconds:
+                if len(waiting) == at_a_time:
+                    waiting.popleft().result()
+                place, buffer = places[count % extents], buffers[count % at_a_time]
+                ends = (place, buffer) if write else (buffer, place)
+                waiting.append(scheduler.transfer(*ends))
+                count += 1
+            while waiting:
+                waiting.popleft().result()
+            return count * nbytes / (time.perf_counter() - begun)
+
+        # Once around before it counts: the files grow.
+        rate(write=True, seconds=0)
+        found = Drive(rate(write=True, seconds=seconds), rate(write=False, seconds=seconds))
+        for place in places:
+            place.free()
+    return found
+
+
+@dataclass
+class Use:
+    """Of one step: bytes moved in the time available, and that time in seconds."""
+
+    written: float
+    read: float
+    forward: float
+    backward: float
+
+    def shares(self, drive: Drive) -> tuple[float, float]:
+        """Used parts of both directions' bandwidth."""
+        return (
+            self.written / (drive.write * self.forward),
+            self.read / (drive.read * self.backward),
+        )
+
+
+@dataclass
+class Watch:
+    """Traces some steps one by one; `forward_seconds` tells of the last one's forward pass."""
+
+    forward_seconds: Callable[[], float]
+    steps: int = 5
+    uses: list[Use] = field(default_factory=list)
+
+    def __call__(self, off: ssdtrain.Offloader, step: Callable[[], object]) -> None:
+        """Run steps, each from an idle device to an idle one."""
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(self.steps):
+                _synchronize()
+                begun = time.perf_counter()
+                step()
+                _synchronize()
+                seconds = time.perf_counter() - begun
+                off.trace(path := Path(folder) / "trace.json")
+                events = json.loads(path.read_text())["traceEvents"]
+                self.uses.append(_use(events, self.forward_seconds(), seconds))
+
+    def median(self, drive: Drive) -> Use:
+        """The step of the median share of writing."""
+        ordered = sorted(self.uses, key=lambda use: use.shares(drive)[0])
+        return ordered[(len(ordered) - 1) // 2]
+
+    def spread(self, drive: Drive) -> tuple[float, float]:
+        """Lowest and highest share of writing."""
+        shares = [use.shares(drive)[0] for use in self.uses]
+        return min(shares), max(shares)
+
+
+def _use(events: Sequence[dict[str, Any]], forward: float, seconds: float) -> Use:
+    begins = [e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("step ")]
+    begin, turn, end = (begins[-1] * 1e-6 + later for later in (0.0, forward, seconds))
+    written = moved(_spans(events, "disk write"), begin, turn)
+    read = moved(_spans(events, "disk read"), turn, end)
+    return Use(written, read, forward, seconds - forward)
+
+
+def _spans(events: Sequence[dict[str, Any]], lane: str) -> Iterator[tuple[float, float, int]]:
+    for event in events:
+        if event["ph"] == "X" and event["cat"] == lane:
+            begin = event["ts"] * 1e-6
+            yield begin, begin + event["dur"] * 1e-6, event["args"].get("bytes", 0)
+
+
+def moved(spans: Iterator[tuple[float, float, int]], begin: float, end: float) -> float:
+    """Bytes that a lane moved in a time: spans overlap, but end one after the other."""
+    total, free = 0.0, 0.0
+    for started, ended, nbytes in sorted(spans, key=lambda span: span[1]):
+        started = max(started, free)
+        free = ended
+        inside = max(min(ended, end) - max(started, begin), 0.0)
+        if ended > started:
+            total += nbytes * inside / (ended - started)
+        elif begin <= ended <= end:
+            total += nbytes
+    return total
+
+
+def _synchronize() -> None:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def median_bytes(sizes: Sequence[int]) -> int:
+    """The size in whose groups half of the bytes are, or in smaller ones."""
+    half, total = sum(sizes) / 2, 0
+    for nbytes in sorted(sizes):
+        total += nbytes
+        if total >= half:
+            return nbytes
+    raise ValueError("no sizes")

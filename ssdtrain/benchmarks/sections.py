@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A benchmark's rows by sections: written after each, so that a run that ends early loses none."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+from bench_schema import Row, write
+from strategies import Measured, empty_device
+
+__all__ = ["Results"]
+
+Arguments = ParamSpec("Arguments")
+
+
+class Results:
+    """Rows and raw figures of a run.
+
+    Parameters
+    ----------
+    path : Path
+        Of the JSON file.
+    title : str
+    """
+
+    def __init__(self, path: Path, title: str) -> None:
+        self._path = path
+        self._title = title
+        self._rows: list[Row] = []
+        self._extra: dict[str, Any] = {}
+        self._failed: list[str] = []
+        self._begun = time.monotonic()
+
+    def add(self, *rows: Row) -> None:
+        """Take rows and show them."""
+        for row in rows:
+            self._rows.append(row)
+            ratio = "" if row.ratio is None else f", ratio {row.ratio:.3f}"
+            met = "" if row.met is None else f", {'met' if row.met else 'MISSED'}: {row.target}"
+            print(f"-- {row.work}: {row.ours:.4g} {row.unit}{ratio}{met}; {row.note}", flush=True)
+
+    def remember(self, work: str, found: Measured, name: str | None = None) -> None:
+        """Keep raw figures."""
+        self._extra[f"{work}: {name or found.name}"] = asdict(found)
+
+    def section(
+        self,
+        run: Callable[Concatenate[Results, Arguments], None],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> None:
+        """Run a part of the benchmark; what it raises is shown, and the next part still runs."""
+        try:
+            run(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001 - whatever it is, it is shown, and fails the run at its end
+            name = " ".join([run.__name__, *map(str, args)])
+            print(f"FAILED: {name}\n{traceback.format_exc()}", flush=True)
+            self._failed.append(name)
+            self._extra["failed"] = self._failed
+        empty_device()
+        if self._rows:
+            write(self._path, self._title, self._rows, extra=self._extra)
+        print(f"[{time.monotonic() - self._begun:.0f} s]", flush=True)
+
+    def finish(self) -> None:
+        """End the program with an error if a section failed."""
+        if self._failed:
+            raise SystemExit(f"failed: {', '.join(self._failed)}")
