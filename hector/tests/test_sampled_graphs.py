@@ -2,6 +2,7 @@
 """Plans of graphs that are used once: orders, bounded tables, recipes, moves to other devices."""
 
 import copy
+import itertools
 import pickle
 
 import pytest
@@ -31,7 +32,7 @@ def test_stable_order(values, dtype, shift):
 def test_bounds_and_runs_of_ascending_keys(values):
     values = torch.tensor(sorted(values), dtype=torch.int64)
     ends = bounds(values, None, 10)
-    assert [values.tolist()[a:b] for a, b in zip(ends, ends[1:], strict=False)] == [
+    assert [values.tolist()[a:b] for a, b in itertools.pairwise(ends)] == [
         [key] * values.tolist().count(key) for key in range(10)
     ]
     numbers = run_numbers((values, values // 2), torch.int32)
@@ -101,7 +102,7 @@ def test_pieces_cover_every_row_of_every_target_once(case, split, once):
         found = walked(work, name, plan)
         assert work.hubs or (work.slot < 0).all()
         rows = list(range(ends[-1]))
-        assert found == {i: rows[a:b] for i, (a, b) in enumerate(zip(ends, ends[1:], strict=False))}
+        assert found == {i: rows[a:b] for i, (a, b) in enumerate(itertools.pairwise(ends))}
         lengths = work.end - work.begin
         assert (lengths[1:] <= lengths[:-1]).all()
         assert not lengths.numel() or int(lengths.max()) <= split
@@ -121,10 +122,10 @@ def test_tiles_cover_every_row_of_every_type_once(case, step):
             assert len(places) <= step
             found[int(work.kind[number])] += places
         rows = list(range(ends[-1]))
-        assert found == [rows[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        assert found == [rows[a:b] for a, b in itertools.pairwise(ends)]
         first = work.first.tolist()
         assert len(first) == len(ends)
-        for kind, (a, b) in enumerate(zip(first, first[1:], strict=False)):
+        for kind, (a, b) in enumerate(itertools.pairwise(first)):
             assert (work.kind[a:b] == kind).all()
 
 
@@ -175,3 +176,36 @@ def test_a_changed_graph_does_not_move():
     index[0, 0] = 1
     with pytest.raises(ValueError, match="changed in place"):
         g.to("meta")
+
+
+def batch(seed, sampled=True):
+    """As a sampler grows them: sizes vary, and with them which form is predicted to be fastest."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = int(torch.randint(300, 900, (1,), generator=generator))
+    edges = int(nodes * (0.8 + 0.8 * torch.rand(1, generator=generator)))
+    index = torch.randint(0, nodes, (2, edges), generator=generator)
+    kinds = torch.randint(0, 5, (edges,), generator=generator)
+    types = torch.randint(0, 3, (nodes,), generator=generator)
+    return hector.Graph(index, kinds, nodes, 5, types, 3, sampled=sampled)
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "rgat_heads", "typed"])
+def test_a_hundred_batches_take_one_program(name):
+    layer = hector.compile(LAYERS[name])
+    made = maker(torch.float64)
+    for seed in range(100):
+        g = batch(seed)
+        tensors = inputs(name, g, made, 4, 3)
+        if seed % 33 == 0:
+            torch.testing.assert_close(layer(g, *tensors), LAYERS[name](g, *tensors))
+        else:
+            layer._specialise(layer._match((g, *tensors), {}))
+    assert len(layer._traces) == len(layer._built) == len(layer._candidates) == 1
+
+
+def test_a_batch_of_another_size_is_decided_anew():
+    layer = hector.compile(LAYERS["rgcn"])
+    for nodes, edges in ((50, 100), (90, 380), (500, 3000)):
+        g = sampled(graph(nodes, edges))
+        layer(g, *inputs("rgcn", g, maker(torch.float32), 4, 3))
+    assert len(layer._built) == 2

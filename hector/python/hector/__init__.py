@@ -7,6 +7,7 @@ from hector.explain import Explanation
 from hector.forms import Forms
 from hector.functional import aggregate, dropout, edge_softmax, linear
 from hector.graph import Graph
+from hector.prefetch import prefetch
 
 __version__ = "0.1.0"
 
@@ -21,4 +22,5 @@ __all__ = [
     "edge_softmax",
     "linear",
     "nn",
+    "prefetch",
 ]

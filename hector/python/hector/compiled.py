@@ -24,6 +24,7 @@ from hector.frontend.trace import Trace, trace
 from hector.graph import Graph
 from hector.library import register_program
 from hector.passes import node_routes
+from hector.plan import Counts
 
 if TYPE_CHECKING:
     from hector.capture import Recipe
@@ -75,6 +76,7 @@ class Compiled:
         self._traces: list[Trace] = []
         self._candidates: dict[object, Candidates] = {}
         self._built: dict[object, Built] = {}
+        self._sampled: dict[object, list[Counts]] = {}
         self._emitters: dict[torch.device, Emitter] = {}
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -200,7 +202,8 @@ class Compiled:
             for item, tensor in zip(call.trace.inputs, call.tensors, strict=True)
             if torch.is_grad_enabled() and tensor.requires_grad
         )
-        counts, device = rounded(call.graph.plan().counts), call.graph.device
+        device = call.graph.device
+        counts = self._decided_for(call.graph, (id(call.trace), wrt, device))
         key = (id(call.trace), wrt, device, counts)
         if key not in self._built:
             if device not in self._emitters:
@@ -213,6 +216,18 @@ class Compiled:
             machine = GPU if device.type == "cuda" else CPU
             self._built[key] = self._candidates[kind].build(counts, self.forms, machine)
         return self._built[key]
+
+    def _decided_for(self, graph: Graph, kind: object) -> Counts:
+        """The counts that decide: a sampled graph's are those of the first one like it."""
+        counts = rounded(graph.plan().counts)
+        if not graph.sampled:
+            return counts
+        known = self._sampled.setdefault(kind, [])
+        for earlier in known:
+            if earlier.alike(counts):
+                return earlier
+        known.append(counts)
+        return counts
 
 
 @overload

@@ -239,9 +239,7 @@ class Graph:
         for relation in relations:
             if not {relation[0], relation[2]} <= number.keys():
                 raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
-            ends.append(
-                _check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2)
-            )
+            ends.append(_check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2))
         device = ends[0].device if ends else torch.device("cpu")
         for relation, index in zip(relations, ends, strict=True):
             if index.device != device or index.shape[0] != 2:
@@ -374,8 +372,8 @@ class Graph:
             This one where it is there already. Nothing is sorted or checked again, and no device
             is asked for anything.
         """
-        device = torch.device(device)
-        if device == self.device or (device.type == self.device.type and device.index is None):
+        device = torch.empty(0, device=device).device  # with its number
+        if device == self.device:
             return self
         plan = self.plan().to(device, non_blocking)
         made = object.__new__(type(self))

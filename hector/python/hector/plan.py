@@ -49,6 +49,11 @@ class Counts:
         """Rows of a value in this space; 1 for weights."""
         return 1 if space is Space.WEIGHT else int(getattr(self, space.value))
 
+    def alike(self, other: Counts) -> bool:
+        """Whether no count is more than four times the other's, or less than a quarter of it."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return all(max(a, b) <= 4 * max(min(a, b), 1) for a, b in pairs)
+
 
 @dataclass(frozen=True)
 class IdRange:
@@ -120,7 +125,7 @@ def derived(
             plan.derived[key] = build(plan, *args, **kwargs)
         return cast("T", plan.derived[key])
 
-    return lookup
+    return cast("Callable[Concatenate[Plan, P], T]", lookup)
 
 
 class _Pairs:
