@@ -4,7 +4,12 @@
 import pytest
 from triton_interpreter import run_interpreted
 
-FILES = ("test_triton_layers.py", "test_triton_graphs.py", "test_triton_programs.py")
+FILES = (
+    "test_triton_layers.py",
+    "test_triton_graphs.py",
+    "test_triton_programs.py",
+    "test_triton_attention.py",
+)
 
 
 @pytest.mark.timeout(600)

@@ -135,7 +135,51 @@ def _factor_out(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Val
     return None
 
 
-_RULES = (_gather_of_gather, _linear_takes_type, _hoist_small, _tidy, _factor_out)
+def _join_concats(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    if op.op != "concat" or not any(_same_axis(operand, op) for operand in operands):
+        return None
+    parts: list[Value] = []
+    for operand in operands:
+        parts += operand.operands if _same_axis(operand, op) else (operand,)
+    return builder.emit("concat", *parts, axis=int(op.number("axis")))
+
+
+def _same_axis(value: Value, op: Value) -> bool:
+    return value.op == "concat" and value.number("axis") == op.number("axis")
+
+
+def _pads(value: Value) -> list[Value] | None:
+    """The pads that a sum is made of, or None where it has other terms."""
+    if value.op == "pad":
+        return [value]
+    if value.op != "add":
+        return None
+    parts = [_pads(operand) for operand in value.operands]
+    return None if None in parts else [pad for part in parts for pad in part or ()]
+
+
+def _join_pads(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:
+    """A sum of values that are padded around each other is their concatenation."""
+    parts = [_pads(operand) for operand in operands] if op.op == "add" else [None]
+    if None in parts:
+        return None
+    pads = sorted((p for part in parts for p in part or ()), key=lambda p: p.number("before"))
+    axis, extents = int(pads[0].number("axis")), op.type.shape
+    end = before = int(pads[0].number("before"))
+    for pad in pads:
+        if pad.type.shape != extents or pad.number("axis") != axis or pad.number("before") != end:
+            return None
+        end = extents[axis] - int(pad.number("after"))
+    joined = builder.emit("concat", *(pad.operands[0] for pad in pads), axis=axis)
+    if joined.type.shape == extents:
+        return joined
+    return builder.emit("pad", joined, axis=axis, before=before, after=extents[axis] - end)
+
+
+_RULES = (
+    _gather_of_gather, _linear_takes_type, _hoist_small, _tidy, _factor_out, _join_pads,
+    _join_concats,
+)  # fmt: skip
 
 
 def _rule(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | None:

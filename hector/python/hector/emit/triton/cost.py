@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from hector.cost import Machine
 from hector.emit.torch.emitter import INLINE
+from hector.emit.triton.columns import columns
 from hector.emit.triton.expand import Expanded
 from hector.emit.triton.grouping import Family, Group, registers
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Type
 from hector.plan import Counts
 
-__all__ = ["group_bytes", "moved_bytes", "predicted_seconds", "stored_values"]
+__all__ = ["group_bytes", "moved_bytes", "predicted_seconds", "runs", "stored_values"]
 
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 _ID = 4
@@ -72,10 +73,19 @@ def stored_values(expanded: Expanded, groups: list[Group]) -> frozenset[Value]:
     return frozenset(stored)
 
 
+def runs(expanded: Expanded, groups: list[Group]) -> list[Group]:
+    """The groups that cost anything: views and concatenations in place do not."""
+    home = {op: each for each in groups for op in each.ops}
+    joined = {at.whole for at in columns(expanded, home).values()}
+    return [
+        each
+        for each in groups
+        if each.family is not Family.HOST or not (each.ops[0].op in _VIEWS or each.ops[0] in joined)
+    ]
+
+
 def group_bytes(each: Group, stored: frozenset[Value], counts: Counts) -> tuple[int, int]:
     """Bytes that a group's kernels read and write."""
-    if each.family is Family.HOST and each.ops[0].op in _VIEWS:
-        return 0, 0
     written = sum(_size(op.type, counts.rows(op.type.space)) for op in each.ops if op in stored)
     return _reads(each, counts), written
 
@@ -83,7 +93,7 @@ def group_bytes(each: Group, stored: frozenset[Value], counts: Counts) -> tuple[
 def moved_bytes(expanded: Expanded, groups: list[Group], counts: Counts) -> int:
     """Bytes that all groups read and write."""
     stored = stored_values(expanded, groups)
-    return sum(sum(group_bytes(each, stored, counts)) for each in groups)
+    return sum(sum(group_bytes(each, stored, counts)) for each in runs(expanded, groups))
 
 
 def predicted_seconds(
@@ -105,9 +115,7 @@ def predicted_seconds(
     """
     stored = stored_values(expanded, groups)
     total = 0.0
-    for each in groups:
-        if each.family is Family.HOST and each.ops[0].op in _VIEWS:
-            continue
+    for each in runs(expanded, groups):
         moved = sum(group_bytes(each, stored, counts))
         launches = 2 if each.family is Family.OUTER else 1
         total += max(moved / machine.bandwidth, _flops(each, counts) / machine.flops)

@@ -15,9 +15,10 @@ from hector.emit import Program
 from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
 from hector.emit.triton import runtime, tables
 from hector.emit.triton.arrange import arrange
-from hector.emit.triton.cost import predicted_seconds
+from hector.emit.triton.columns import columns
+from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
-from hector.emit.triton.grouping import Family, Group, registers
+from hector.emit.triton.grouping import Family, Group
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.product import outer_kernel, product_kernel
 from hector.emit.triton.rows import rows_kernel
@@ -84,19 +85,11 @@ class _Module:
         self.pitch: dict[Value, int] = {}
         self._uses: dict[str, int] = {}
         home = {op: each for each in self.groups for op in each.ops}
-        self.stored = self._stored(home)
+        self.stored = stored_values(self.expanded, self.groups)
+        self.columns = columns(self.expanded, home)
         self._name(home)
         self._find_columns()
         self._last = self._last_reads(home)
-
-    def _stored(self, home: dict[Value, Group]) -> frozenset[Value]:
-        """Values that must be in memory."""
-        stored = set(self.expanded.results)
-        for op in self.expanded.ops:
-            for i, operand in enumerate(op.operands):
-                if home.get(operand) is not home.get(op) or not registers(op, i):
-                    stored.add(operand)
-        return frozenset(stored)
 
     def _name(self, home: dict[Value, Group]) -> None:
         for param in self.function.params:
@@ -115,6 +108,7 @@ class _Module:
 
     def _find_columns(self) -> None:
         """Views whose rows are a run of another value's: kernels read them where they are."""
+        self.pitch.update((part, at.whole.type.width) for part, at in self.columns.items())
         for op in self.expanded.ops:
             if op.op not in ("slice", "reshape") or op.type.space is Space.WEIGHT:
                 continue
@@ -169,6 +163,8 @@ class _Module:
         return name
 
     def _host(self, op: Value) -> None:
+        if any(at.whole is op for at in self.columns.values()):
+            return
         text = expression(op, self.host)
         if op.op in _STRIDED and op not in self.pitch:
             text += ".contiguous()"
@@ -182,11 +178,25 @@ class _Module:
         comments = tuple(f"{_text(op, self.ir)} : {op.type}" for op in each.ops)
         job = Job(self._kernel_name(each), each, stored, host, self.pitch, comments)
         for value in stored:
-            self.body.append(f"{self.host[value]} = {_empty(value.type)}")
+            self._allocate(value)
         emitted = self._template(job)
         self.kernels.extend("\n" + kernel for kernel in emitted.kernels)
         self.helpers |= emitted.helpers
         self.body.extend(emitted.launch)
+
+    def _allocate(self, value: Value) -> None:
+        at = self.columns.get(value)
+        if at is None:
+            self.body.append(f"{self.host[value]} = {_empty(value.type)}")
+            return
+        whole, shape = self.host[at.whole], value.type.shape
+        made = f"{whole} = {_empty(at.whole.type)}"
+        if made not in self.body:
+            self.body.append(made)
+        run = f"{whole}.flatten(1).narrow(1, {at.start}, {value.type.width})"
+        if len(shape) != 1:
+            run += f".unflatten(1, {shape})" if shape else ".squeeze(1)"
+        self.body.append(f"{self.host[value]} = {run}")
 
     def _kernel_name(self, each: Group) -> str:
         if each.family is Family.TRAVERSAL:

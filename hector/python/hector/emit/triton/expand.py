@@ -105,9 +105,9 @@ class _Expander:
             value.type.shape, value.operands[0].type.shape
         ):
             return value
+        if value.op == "gather":  # reads memory: what it reads is one value for all
+            return _gather(value.operands[0], value.map())
         inner = self.private(value.operands[0])
-        if value.op == "gather":
-            return _gather(inner, value.map())
         return Value(value.op, (inner,), value.attrs, value.type, value.location)
 
     def softmax(self, op: Value) -> Value:
@@ -160,8 +160,12 @@ class _Expander:
         if op.op in ("segment_softmax", "segment_weights"):
             return self.softmax(op)
         if op.op == "gather":
-            return _gather(self.operand(op.operands[0]), op.map())
-        operands = [self.operand(operand) for operand in op.operands]
+            return _gather(self.new[op.operands[0]], op.map())
+        through = {"gather_sum": ("rows",), "gather_dot": ("rows", "rows_y")}.get(op.op, ())
+        operands = [
+            self.new[operand] if i < len(through) and op.map(through[i]) else self.operand(operand)
+            for i, operand in enumerate(op.operands)
+        ]
         if op.op == "gather_sum":
             body, name = _gather(operands[0], op.map("rows")), str(op.map())
             if len(operands) == 2:

@@ -188,7 +188,8 @@ class Writer:
     def store(self, value: Value, tile: str, row: str, live: str) -> None:
         """Store a tile's rows."""
         pointer = self.memory(value)
-        address, mask = self.address(pointer, row, live, value.type.shape)
+        pitch = self.pitch.get(value)
+        address, mask = self.address(pointer, row, live, value.type.shape, pitch)
         shape = self.tile_shape(1, value.type.shape)
         tile = tile if tile[0].isalpha() else f"tl.full({shape}, {tile}, tl.float32)"
         self.line(f"tl.store({address}, ({tile}).to({pointer}.dtype.element_ty), mask={mask})")
