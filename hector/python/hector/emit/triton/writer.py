@@ -217,6 +217,17 @@ class Writer:
             scope.known[value] = self._compute(value, scope)
         return scope.known[value]
 
+    def loads(self, value: Value, scope: Scope) -> None:
+        """Append the loads of what a value is computed from, and nothing that waits for them."""
+        if value in scope.known or value.op == "const":
+            return
+        stored = value in self.host and value not in self.made
+        if stored or value.op in ("gather", "count_scale"):
+            self.value(value, scope)
+        else:
+            for operand in value.operands:
+                self.loads(operand, scope)
+
     def rounded(self, tile: str, dtype: str) -> str:
         """A tile as it would be read back from memory."""
         if dtype == "f32" or not tile[0].isalpha():
