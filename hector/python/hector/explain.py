@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hector.compiler import Built
 from hector.cost import Cost
+from hector.emit.account import Account, account_of
 from hector.forms import Forms
 from hector.ir.printer import print_function
 from hector.plan import Counts
@@ -45,6 +46,17 @@ class Explanation:
         self.flops = sum(cost.flops for cost in costs)
         programs = [built.forward] + ([built.backward] if built.backward is not None else [])
         self.source = "\n".join(program.source for program in programs)
+
+    @property
+    def programs(self) -> dict[str, Account]:
+        """Kernels and memory of "forward" and, where there is one, "backward", as predicted."""
+        lowered = self._built.lowered
+        functions = {"forward": lowered.forward, "backward": lowered.backward}
+        return {
+            name: account_of(self.emitter, function, self.counts)
+            for name, function in functions.items()
+            if function is not None
+        }
 
     def __str__(self) -> str:
         sections = ["graph: " + ", ".join(f"{k} {v}" for k, v in vars(self.counts).items()) + "\n"]

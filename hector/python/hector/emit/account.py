@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program's kernels move and what memory it holds, as predicted; not how either is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hector.cost import function_cost
+from hector.ir.function import Function, Value
+from hector.plan import Counts
+
+__all__ = ["Account", "Kernel", "Step", "account_of", "held", "of_torch", "rooted"]
+
+_ELEMENT = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
+_VIEWS = frozenset("reshape slice transpose broadcast".split())
+_NOTHING = _VIEWS | frozenset("const seed inverse_count count_scale".split())
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel, or one operator of PyTorch.
+
+    Attributes
+    ----------
+    name : str
+        As profilers show it, where it is a kernel of ours.
+    family : str
+        Template, or "operator".
+    bytes, flops : int
+        Rows read through a map count as often as the map has source rows, from memory.
+    launches : int
+        At most; second passes count, whether the graph needs them or not.
+    """
+
+    name: str
+    family: str
+    bytes: int
+    flops: int
+    launches: int
+
+
+@dataclass(frozen=True)
+class Account:
+    """A program's kernels in order, and the most memory that it holds at a time.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernel
+    memory : int
+        Bytes of what the program makes, results included; workspace of kernels left out.
+    """
+
+    kernels: tuple[Kernel, ...]
+    memory: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def launches(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.launches for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one kernel makes in memory, and what it reads from there."""
+
+    made: tuple[Value, ...]
+    read: tuple[Value, ...]
+
+
+def rooted(value: Value) -> Value:
+    """The value whose memory a view shows."""
+    while value.op in _VIEWS:
+        value = value.operands[0]
+    return value
+
+
+def held(steps: Iterable[Step], results: Sequence[Value], counts: Counts) -> int:
+    """The most bytes alive at a time when values are freed after their last reader.
+
+    Parameters
+    ----------
+    steps : iterable of Step
+        In order.
+    results : sequence of Value
+        Are never freed.
+    counts : Counts
+    """
+    steps = list(steps)
+    kept = {rooted(result) for result in results}
+    last: dict[Value, int] = {}
+    for number, step in enumerate(steps):
+        for value in (*step.made, *map(rooted, step.read)):
+            last[value] = number
+    alive = most = 0
+    made: set[Value] = set()
+    for number, step in enumerate(steps):
+        alive += sum(_size(value, counts) for value in step.made)
+        made |= set(step.made)
+        most = max(most, alive)
+        gone = {v for v in made if last[v] == number and v not in kept}
+        alive -= sum(_size(value, counts) for value in gone)
+        made -= gone
+    return most
+
+
+def _size(value: Value, counts: Counts) -> int:
+    return counts.rows(value.type.space) * value.type.width * _ELEMENT.get(value.type.dtype, 8)
+
+
+def of_torch(function: Function, counts: Counts) -> Account:
+    """The account of a fused function that PyTorch runs, operator by operator."""
+    kernels = tuple(
+        Kernel(cost.op.op, "operator", cost.bytes, cost.flops, 1)
+        for cost in function_cost(function, counts).ops
+        if cost.op.op not in _NOTHING
+    )
+    steps = [Step((op,), op.operands) for op in function.ops if op.op not in _NOTHING]
+    return Account(kernels, held(steps, function.results, counts))
+
+
+def account_of(emitter: str, function: Function, counts: Counts) -> Account:
+    """The account of a fused function's program.
+
+    Parameters
+    ----------
+    emitter : str
+        What the program is written in: "torch" or "triton".
+    function : Function
+        Fused.
+    counts : Counts
+
+    Returns
+    -------
+    Account
+    """
+    if emitter == "torch":
+        return of_torch(function, counts)
+    from hector.emit.triton.account import of_triton
+
+    return of_triton(function, counts)
