@@ -118,6 +118,12 @@ Ref<Ticket> Extent::submit(IoOp op, std::span<dp_io_request const> requests, Own
     std::move(batch), std::move(owner), std::move(entry), Ref<IoSubject>::share(this));
 }
 
+bool Extent::takes_device_pointers() const noexcept
+{
+  return std::ranges::all_of(
+    runs_, [](ExtentRun const& run) { return run.drive->backend().takes_device_pointers(); });
+}
+
 void Extent::settled(IoOp op, std::uint64_t nbytes) noexcept
 {
   volume_->count_bytes(op, nbytes);

@@ -29,6 +29,9 @@ class Extent final : public IoSubject {
   /// The bytes go back now, or when I/O in flight has ended; later I/O is DP_ERR_CLOSED.
   void free();
 
+  /// Every drive that it lies on takes device pointers (cufile).
+  [[nodiscard]] bool takes_device_pointers() const noexcept;
+
   void settled(IoOp op, std::uint64_t nbytes) noexcept override;
 
  protected:

@@ -13,9 +13,12 @@ Plan plan_transfer(Place const& destination, Place const& source, bool host_is_p
   auto const two = [](LaneId first, LaneId second) { return Plan{{first, second}, 2, false}; };
   auto const one = [](LaneId lane, bool whole) { return Plan{{lane, lane}, 1, whole}; };
 
-  auto const straight = [](Place const& disk, Place const& memory) {
-    return memory.kind == DP_HOST ||
-           (memory.kind == DP_DEVICE && disk.kind == DP_FILE && disk.file->takes_device_pointers());
+  auto const takes_device_pointers = [](Place const& disk) {
+    return disk.kind == DP_FILE ? disk.file->takes_device_pointers()
+                                : disk.extent->takes_device_pointers();
+  };
+  auto const straight = [&](Place const& disk, Place const& memory) {
+    return memory.kind == DP_HOST || (memory.kind == DP_DEVICE && takes_device_pointers(disk));
   };
 
   if (source.is_disk()) {

@@ -131,7 +131,7 @@ class StagedCopy:
 
 
 class DirectCopy(ExtentCopy):
-    """GPU memory to disk in chunks through the scheduler's own staging memory."""
+    """GPU memory to disk in chunks, by GPUDirect Storage or through the scheduler's own memory."""
 
     def __init__(
         self,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from datapath_core import BudgetError, describe, io
+from datapath_core import BudgetError, io
 
 from .copies import DiskCopy, HostCopy, StoredCopy
+from .gpudirect import open_engine
 from .pinned import PinnedMemory
 from .staged import DirectCopy, StagedCopy
 from .storage import ByteRange, address_of, bytes_of
@@ -117,9 +118,9 @@ class HostTier:
 class DiskTier:
     """One volume over the spill directories; nameless files, so that a crash leaves nothing.
 
-    Bytes of a GPU pass through pinned memory: striped extents take no addresses of a GPU, also
-    where GPUDirect Storage would serve a file. A range larger than what there is for that goes in
-    chunks, and its original stays until the last one is written.
+    Bytes of a GPU pass through pinned memory, but where GPUDirect Storage serves (``gpudirect``).
+    A range larger than what there is for that goes in chunks. In both of these cases the original
+    stays until the last byte is written.
     """
 
     name = "disk"
@@ -135,7 +136,8 @@ class DiskTier:
         self._budget = budget
         self._memory = memory
         self._streams = streams
-        self._engine: io.Engine | None = io.Engine()
+        self._engine: io.Engine | None
+        self._engine, self._gpudirect = open_engine()
         self._volume: io.Volume | None = io.Volume(self._directories, budget, engine=self._engine)
         self._backend = self._engine.describe()
         self._writing: list[StagedCopy] = []
@@ -158,7 +160,7 @@ class DiskTier:
         if self._streams.kind(device) == "cpu":
             extent = self._volume.allocate(nbytes)
             return DiskCopy(extent, extent.write(bytes_of(storage, span)))
-        if nbytes > self._memory.staging:
+        if self._gpudirect["used"] or nbytes > self._memory.staging:
             extent = self._volume.allocate(nbytes)
             return DirectCopy(extent, address_of(storage, span), device, stream, self._streams)
         try:
@@ -200,7 +202,7 @@ class DiskTier:
             "stats": {} if self._volume is None else self._volume.stats(),
             "staging": self._memory.staging,
             "backend": self._backend,
-            "gpudirect": _gpudirect(),
+            "gpudirect": dict(self._gpudirect),
         }
 
     def close(self) -> None:
@@ -212,12 +214,3 @@ class DiskTier:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-
-
-def _gpudirect() -> dict[str, object]:
-    """Whether GPU memory goes to the drive by itself, and why not."""
-    # Once CUDA runs, looking costs a moment and starts nothing.
-    probe = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    cufile = describe(probe_devices=probe)["io"]["backends"]["cufile"]
-    reason = cufile["reason"] or "striped extents go through pinned memory"
-    return {"used": False, "usable": cufile["usable"], "reason": reason}
