@@ -12,7 +12,7 @@ import sys
 
 import torch
 from gpu_cells import DEVICE, cell
-from gpu_peers import make_pyg
+from pyg_layers import make_pyg
 
 from hector.measure.timing import milliseconds, runner
 
@@ -21,7 +21,7 @@ def main(graph: str, layer: str, kind: str) -> None:
     """Do it."""
     torch.set_float32_matmul_precision("high")
     torch._dynamo.config.cache_size_limit = 1024
-    function, arguments, wrt = make_pyg(kind, cell(layer, graph))
+    function, arguments, wrt = make_pyg(kind, cell(layer, graph).graph)
     print("{}", flush=True)
     try:
         compiled = torch.compile(function, dynamic=False)

@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpu_peers import PYG, Timed
+from gpu_peers import Timed
+from pyg_layers import PYG
 
 __all__ = ["compile_kernels", "compiled_pyg"]
 

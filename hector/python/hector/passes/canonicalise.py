@@ -95,6 +95,8 @@ def _tidy(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Value | N
         return first
     if op.op == "sum" and not op.integers("axes"):
         return first
+    if op.op in ("pad", "slice") and op.type.shape == first.type.shape:
+        return first
     if op.op == "mul" and _is_const(operands[1], 1.0):
         return first
     if op.op == "mul" and first.type.width < operands[1].type.width:

@@ -12,6 +12,7 @@ from torch import Tensor
 from hector.cost import Machine, function_cost
 from hector.emit import Program
 from hector.emit.torch import dropout, products, traversals
+from hector.emit.torch.joins import join_biases
 from hector.ir.function import Function, Value, param_name
 from hector.ir.types import Space, Type
 from hector.plan import Counts, Plan
@@ -55,6 +56,7 @@ _ELEMENTWISE = {
 
 _KERNELS: dict[str, Callable[..., Tensor]] = {
     "keep": dropout.keep,
+    "biased_linear": products.linear,
     "linear": products.linear,
     "outer": products.outer,
     "gather_sum": traversals.gather_sum,
@@ -165,6 +167,7 @@ def _last_reads(function: Function) -> dict[Value, Value]:
 
 
 def _source(function: Function) -> str:
+    function = join_biases(function)
     names: dict[Value, str] = {}
     for param in function.params:
         names[param] = "p_" + param_name(param).replace(".", "_")

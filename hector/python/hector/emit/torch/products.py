@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product template on PyTorch: typed products and their weight gradients, without E x d x d.
 
-Rows are read through a map in chunks, a relation after another, so neither gathered rows nor
+Rows are read through a map in chunks, in the order of relations, so neither gathered rows nor
 gathered matrices are ever stored for all edges.
 """
 
@@ -26,16 +26,27 @@ def _chunk(*operands: Tensor) -> int:
     return max(CHUNK_BYTES // max(row, 1), 64)
 
 
-def _pieces(bounds: list[int], rows: int) -> Iterator[tuple[int, int, int]]:
-    """(type, start, stop) of every non-empty piece of every segment."""
-    for kind in range(len(bounds) - 1):
-        for start in range(bounds[kind], bounds[kind + 1], rows):
-            yield kind, start, min(start + rows, bounds[kind + 1])
+Pieces = list[tuple[int, int, int]]
+
+
+def _chunks(bounds: list[int], rows: int) -> Iterator[tuple[int, int, Pieces]]:
+    """Runs of at most so many rows, with the (type, start, stop) of each type's piece of a run."""
+    kind = 0
+    for start in range(0, bounds[-1], rows):
+        stop = min(start + rows, bounds[-1])
+        pieces: Pieces = []
+        at = start
+        while at < stop:
+            while bounds[kind + 1] <= at:
+                kind += 1
+            end = min(bounds[kind + 1], stop)
+            pieces.append((kind, at - start, end - start))
+            at = end
+        yield start, stop, pieces
 
 
 def _read(x: Tensor, index: Tensor | None, start: int, stop: int) -> Tensor:
-    rows = x[start:stop] if index is None else x.index_select(0, index[start:stop])
-    return _matrix(rows)
+    return x[start:stop] if index is None else x.index_select(0, index[start:stop])
 
 
 def _matrix(x: Tensor) -> Tensor:
@@ -59,6 +70,7 @@ def linear(
     plan: Plan,
     x: Tensor,
     w: Tensor,
+    bias: Tensor | None = None,
     *,
     type: str | None = None,
     rows: str | None = None,
@@ -71,6 +83,8 @@ def linear(
     plan : Plan
     x : Tensor, shape (.., k)
     w : Tensor, shape (types, k, n), (rows, k, n) or (k, n)
+    bias : Tensor, shape (types, n) or (n,), or None
+        Added to the products of a type, or to all; with ``x`` of shape (.., k) only.
     type, rows : str or None
         Map names.
     transpose : bool
@@ -84,20 +98,26 @@ def linear(
     if type is None:
         x = x if rows is None else x.index_select(0, plan.index(rows))
         if w.dim() == 2:
-            return x @ w
+            return x @ w if bias is None else torch.addmm(bias, x, w)
         return torch.bmm(_matrices(x), w).reshape(*x.shape[:-1], w.shape[-1])
     bounds, order = plan.host_bounds(type), plan.segments(type).order
     index = _index(plan, rows, type)
     out = x.new_empty((bounds[-1], *x.shape[1:-1], w.shape[-1]))
     if out.numel() == 0 or x.numel() == 0:
-        return out.zero_()
-    for kind, start, stop in _pieces(bounds, _chunk(x, out)):
-        piece = _read(x, index, start, stop)
-        if order is None:
-            torch.mm(piece, w[kind], out=out[start:stop].view(-1, w.shape[-1]))
-        else:
-            product = torch.mm(piece, w[kind]).view(-1, *out.shape[1:])
-            out.index_copy_(0, order[start:stop], product)
+        return out.zero_() if bias is None else out.copy_(bias.index_select(0, plan.index(type)))
+    # Nothing is gathered where rows stand in order: there a type's rows are one piece.
+    count = bounds[-1] if index is None and order is None else _chunk(x, out)
+    for start, stop, pieces in _chunks(bounds, count):
+        read = _read(x, index, start, stop)
+        made = out[start:stop] if order is None else torch.empty_like(out[start:stop])
+        for kind, first, last in pieces:
+            left, result = _matrix(read[first:last]), made[first:last].view(-1, w.shape[-1])
+            if bias is None:
+                torch.mm(left, w[kind], out=result)
+            else:
+                torch.addmm(bias[kind], left, w[kind], out=result)
+        if order is not None:
+            out.index_copy_(0, order[start:stop], made)
     return out
 
 
@@ -133,9 +153,11 @@ def outer(
         ix, iy = _index(plan, rows, type), _index(plan, rows_y, type)
         out = x.new_zeros((len(bounds) - 1, k, n))
         if x.numel() and y.numel():
-            for kind, start, stop in _pieces(bounds, _chunk(x, y)):
+            count = bounds[-1] if ix is None and iy is None else _chunk(x, y)
+            for start, stop, pieces in _chunks(bounds, count):
                 left, right = _read(x, ix, start, stop), _read(y, iy, start, stop)
-                out[kind].addmm_(left.mT, right)
+                for kind, first, last in pieces:
+                    out[kind].addmm_(_matrix(left[first:last]).mT, _matrix(right[first:last]))
         return out
     x = x if rows is None else x.index_select(0, plan.index(rows))
     y = y if rows_y is None else y.index_select(0, plan.index(rows_y))
