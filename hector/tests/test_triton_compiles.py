@@ -76,7 +76,7 @@ def compile_all(function, counts, plan, args):
     before = dict(module)
     try:
         module.update(kernels)
-        module[function.name](plan, *args)
+        module[function.name](plan)(plan, *args)
     finally:
         module.update(before)
     return sum(kernel.compiled for kernel in kernels.values())

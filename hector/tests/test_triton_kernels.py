@@ -33,7 +33,7 @@ def built(name, training, counts=BIG, heads=()):
 def launches(program, name):
     """Kernel launches of a program, second passes over long segments left out, then those."""
     text = program.source[program.source.index(f"\ndef {name}(plan") :]
-    found = re.findall(r"^ +(\w+)\[\(", text, re.MULTILINE)
+    found = re.findall(r"^ +launch_(\w+)\(", text, re.MULTILINE)
     hubs = [kernel for kernel in found if kernel.endswith("_hubs")]
     return len(found) - len(hubs), len(hubs)
 
@@ -78,7 +78,7 @@ def test_softmax_and_weighted_sum_are_one_walk():
         return %2
     }""")
     assert source.count("@triton.jit") == 3  # the walk, its second pass, the maximum
-    assert "f_attend_along_edge_dst(" in source
+    assert "launch_f_attend_along_edge_dst(" in source
 
 
 def test_what_no_template_takes_is_pytorchs():
@@ -88,7 +88,7 @@ def test_what_no_template_takes_is_pytorchs():
         return %1
     }""")
     assert source.startswith("# by PyTorch: %0 = power(%x) {exponent = 1.7} : node[8] f32\n")
-    assert "f_rows_of_node[" in source
+    assert "launch_f_rows_of_node(" in source
 
 
 def test_double_precision_is_pytorchs():

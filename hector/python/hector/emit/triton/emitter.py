@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.util
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.grouping import Family, Group
 from hector.emit.triton.job import Emitted, Job
+from hector.emit.triton.launching import Launch, precision, room
 from hector.emit.triton.product import outer_kernel, product_kernel
 from hector.emit.triton.rows import rows_kernel
 from hector.emit.triton.schedules import Key, Outer, Product, Rows, Traversal, schedule, size_class
@@ -34,10 +36,10 @@ __all__ = ["TritonEmitter", "available"]
 _UNNAMED = INLINE | {"count_scale"}
 _STRIDED = frozenset({"slice", "transpose", "broadcast"})
 _SCOPE: dict[str, object] = {
-    **SCOPE, "tables": tables, "scratch": runtime.scratch, "matrices": runtime.matrices,
-    "precision": runtime.precision,
+    **SCOPE, "tables": tables, "by_column": runtime.by_column, "partial": functools.partial,
+    "Launch": Launch, "precision": precision, "room": room,
 }  # fmt: skip
-_TAKEN = frozenset({*_SCOPE, *HELPERS, "plan", "work", "triton", "tl"})
+_TAKEN = frozenset({*_SCOPE, *HELPERS, "plan", "run", "work", "w", "part", "parts", "triton", "tl"})
 _HEADER = "import triton\nimport triton.language as tl\n"
 
 
@@ -78,7 +80,10 @@ class _Module:
         self.expanded, self.groups = arrange(expanded, counts)
         self.kernels: list[str] = []
         self.helpers: set[str] = set()
+        self.prepare: list[str] = []
+        """Lines that are run once for a graph."""
         self.body: list[str] = []
+        """Lines that are run at each call."""
         self.notes: list[str] = []
         self.host: dict[Value, str] = {}
         self.ir: dict[Value, str] = {}
@@ -144,13 +149,14 @@ class _Module:
                 self.body.append(f"del {', '.join(gone)}")
         results = [self._result(result) for result in self.expanded.results]
         params = "".join(f", {self.host[param]}" for param in self.function.params)
-        lines = [f"def {self.name}(plan{params}):"]
+        lines = [f"def {self.name}(plan):", *(f"    {line}" for line in self.prepare), ""]
+        lines.append(f"    def run(plan{params}):")
         for param in self.function.params:
             if param.type.shape or param.type.space is not Space.WEIGHT:
                 name = self.host[param]
-                lines.append(f"    {name} = {name}.contiguous()")
-        lines += ["    " + line for line in self.body]
-        lines.append(f"    return ({', '.join(results)},)")
+                lines.append(f"        {name} = {name}.contiguous()")
+        lines += ["        " + line for line in self.body]
+        lines += [f"        return ({', '.join(results)},)", "", "    return run"]
         helpers = [HELPERS[name] for name in HELPERS if name in self.helpers]
         header = [_HEADER] if self.kernels else []
         notes = [f"# {note}" for note in self.notes]
@@ -182,21 +188,26 @@ class _Module:
         emitted = self._template(job)
         self.kernels.extend("\n" + kernel for kernel in emitted.kernels)
         self.helpers |= emitted.helpers
+        self.prepare.extend(emitted.prepare)
         self.body.extend(emitted.launch)
 
     def _allocate(self, value: Value) -> None:
+        """Memory of a result."""
         at = self.columns.get(value)
         if at is None:
-            self.body.append(f"{self.host[value]} = {_empty(value.type)}")
+            self._new(self.host[value], value.type)
             return
         whole, shape = self.host[at.whole], value.type.shape
-        made = f"{whole} = {_empty(at.whole.type)}"
-        if made not in self.body:
-            self.body.append(made)
+        if f"{whole} = new_{whole}()" not in self.body:
+            self._new(whole, at.whole.type)
         run = f"{whole}.flatten(1).narrow(1, {at.start}, {value.type.width})"
         if len(shape) != 1:
             run += f".unflatten(1, {shape})" if shape else ".squeeze(1)"
         self.body.append(f"{self.host[value]} = {run}")
+
+    def _new(self, name: str, type_: Type) -> None:
+        self.prepare.append(f"new_{name} = {_empty(type_)}")
+        self.body.append(f"{name} = new_{name}()")
 
     def _kernel_name(self, each: Group) -> str:
         if each.family is Family.TRAVERSAL:
@@ -243,7 +254,7 @@ def _empty(type_: Type) -> str:
     rows = [] if type_.space is Space.WEIGHT else [f"plan.rows({type_.space.value!r})"]
     shape = ", ".join([*rows, *map(str, type_.shape)])
     dtype = f"torch.{DTYPES[type_.dtype]}"
-    return f"torch.empty(({shape},), dtype={dtype}, device=plan.device)"
+    return f"partial(torch.empty, ({shape},), dtype={dtype}, device=plan.device)"
 
 
 class TritonEmitter:
@@ -296,19 +307,21 @@ class TritonEmitter:
             return Program(plain.run, f"# {reason}\n{plain.source}", plain.tensors)
         module = _Module(function, expand(function), counts, self._architecture)
         source = module.emit()
-        call: list[object] = []
+        ready: weakref.WeakKeyDictionary[Plan, Callable[..., tuple[Tensor, ...]]]
+        ready = weakref.WeakKeyDictionary()
 
         def run(plan: Plan, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            if not call:  # Triton is imported when a program first runs.
-                call.append(runtime.load(source, self.scope)[module.name])
-            made = call[0]
-            assert callable(made)
+            call = ready.get(plan)
+            if call is None:  # Triton is imported when a program first runs.
+                made = runtime.load(source, self.scope)[module.name]
+                assert callable(made)
+                call = ready[plan] = made(plan)
             device = plan.device
+            if device.type != "cuda" or device.index == torch.cuda.current_device():
+                return call(plan, *args)
             # Triton launches where the current device is, not where the tensors are.
-            away = device.type == "cuda" and device.index != torch.cuda.current_device()
-            with torch.cuda.device(device) if away else contextlib.nullcontext():
-                results: tuple[Tensor, ...] = made(plan, *args)
-            return results
+            with torch.cuda.device(device):
+                return call(plan, *args)
 
         created = (value.type for value in module.host if value.op not in ("param", *_UNNAMED))
         return Program(run, source, tuple(created))

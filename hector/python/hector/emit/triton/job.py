@@ -41,8 +41,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Kernels as text, the lines that launch them, and the device functions that they call."""
+    """Kernels as text, and what runs them.
+
+    Attributes
+    ----------
+    kernels : tuple of str
+    prepare : tuple of str
+        Lines that are run once for a graph.
+    launch : tuple of str
+        Lines that are run at each call.
+    helpers : frozenset of str
+        Device functions that the kernels call.
+    """
 
     kernels: tuple[str, ...]
+    prepare: tuple[str, ...]
     launch: tuple[str, ...]
     helpers: frozenset[str]

@@ -118,8 +118,9 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     writer = Writer(job, least=_LEAST)
     precision = _precision(writer, op.type.dtype)
     x, w = op.operands
-    matrix = writer.param("matrix", "w")
-    strides = [writer.param(f"matrix_{axis}", f"w_{axis}") for axis in ("kind", "row", "column")]
+    transposed = bool(op.attrs.get("transpose", False))
+    laid_out, strides = _matrices(job, transposed, schedule.matrix_by_column)
+    matrix = writer.param("matrix", "w") if laid_out else writer.memory(w)
     _open(writer, "0")
     writer.line(f"columns = tl.program_id(1) * {bn} + tl.arange(0, {bn})")
     writer.line(f"depth = tl.arange(0, {bk})")
@@ -188,16 +189,28 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         writer.line(f"tl.store({address}, product.to({out}.dtype.element_ty), mask={mask})")
     writer.indent -= 1
     step = schedule.rows * schedule.tiles
-    transposed = bool(op.attrs.get("transpose", False))
     grid = f"(work.count, {blocks}, {heads})"
-    laid_out = f"matrices({job.host[w]}, {transposed}, {schedule.matrix_by_column})"
-    launch = (
+    prepare = (
         f"work = tables.type_tiles(plan, {op.map('type')!r}, {job.group.space.value!r}, {step})",
-        f"w, w_kind, w_row, w_column = {laid_out}",
-        "if work.count:",
-        "    " + writer.launch(grid, f"num_warps={schedule.warps}"),
+        writer.prepare(grid, f"num_warps={schedule.warps}"),
     )
-    return Emitted((writer.source(job.comments),), launch, frozenset(writer.helpers))
+    kernels, launch = (writer.source(job.comments),), (*laid_out, writer.launch())
+    return Emitted(kernels, prepare, launch, frozenset(writer.helpers))
+
+
+def _matrices(
+    job: Job, transposed: bool, by_column: bool
+) -> tuple[tuple[str, ...], tuple[int, int, int]]:
+    """Lines that lay the matrices out anew, and the strides of types, rows and columns."""
+    assert job.group.anchor is not None
+    w = job.group.anchor.operands[1]
+    rows, columns = w.type.shape[-2:]
+    kind = job.pitch.get(w, rows * columns)
+    if transposed:
+        return (), (kind, 1, columns)
+    if by_column:
+        return (f"w = by_column({job.host[w]})",), (rows * columns, 1, rows)
+    return (), (kind, columns, 1)
 
 
 def _padded_columns(writer: Writer, tile: str, extent: int) -> str:
@@ -288,17 +301,16 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     space = job.group.space.value
     types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
     blocks = f"{-(-left // bl)}, {-(-right // br)}"
-    launch = (
+    prepare = (
         f"work = tables.type_tiles(plan, {op.map('type')!r}, {space!r}, {schedule.chunk})",
-        f"part = scratch(work.count, {left * right}, plan)",
-        "if work.count:",
-        "    " + writer.launch(f"(work.count, {blocks})", f"num_warps={schedule.warps}"),
-        f"if {types}:",
-        "    " + reduce.launch(f"({types}, {-(-left * right // width)})", "num_warps=4"),
+        f"part_{job.name} = room(work.count, {left * right}, plan.device)",
+        writer.prepare(f"(work.count, {blocks})", f"num_warps={schedule.warps}"),
+        reduce.prepare(f"({types}, {-(-left * right // width)})", "num_warps=4"),
     )
+    launch = (f"part = part_{job.name}()", writer.launch(), reduce.launch(), "del part")
     note = (f"Adds the chunks of each type, {step} at a time, in their order.",)
     kernels = (writer.source(job.comments), reduce.source(note))
-    return Emitted(kernels, launch, frozenset(writer.helpers))
+    return Emitted(kernels, prepare, launch, frozenset(writer.helpers))
 
 
 def _reduce(job: Job, op: Value, elements: int) -> tuple[Writer, int, int]:

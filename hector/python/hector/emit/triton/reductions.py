@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 
 from hector.emit.triton.expand import REDUCTIONS, root
@@ -55,6 +57,16 @@ class Reductions:
             self.softmax[score] = names
             self.registers.append(Register(names[0], score.type.shape, "-float('inf')"))
             self.registers.append(Register(names[1], score.type.shape, "0.0"))
+
+    @property
+    def width(self) -> int:
+        """Elements of a piece's partial results."""
+        return sum(math.prod(register.shape) for register in self.registers)
+
+    def places(self) -> list[tuple[Register, int]]:
+        """The accumulators with the first element of each in a piece's partial results."""
+        widths = [math.prod(register.shape) for register in self.registers]
+        return list(zip(self.registers, itertools.accumulate(widths, initial=0), strict=False))
 
     def names(self, op: Value) -> tuple[str, str]:
         """The running maximum and total of a softmax reduction's score."""

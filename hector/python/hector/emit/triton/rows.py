@@ -32,8 +32,6 @@ def rows_kernel(job: Job, schedule: Rows) -> Emitted:
     for value in job.stored:
         writer.store(value, writer.value(value, scope), "row", "live")
     grid = f"(-(-plan.rows({space.value!r}) // {lanes}),)"
-    launch = (
-        f"if plan.rows({space.value!r}):",
-        "    " + writer.launch(grid, f"num_warps={schedule.warps}"),
-    )
-    return Emitted((writer.source(job.comments),), launch, frozenset(writer.helpers))
+    prepare = (writer.prepare(grid, f"num_warps={schedule.warps}"),)
+    kernels, launch = (writer.source(job.comments),), (writer.launch(),)
+    return Emitted(kernels, prepare, launch, frozenset(writer.helpers))

@@ -7,41 +7,16 @@ import hashlib
 import linecache
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from hector.plan import Plan
-
-__all__ = ["load", "matrices", "precision", "scratch"]
+__all__ = ["by_column", "load"]
 
 _loaded: dict[str, dict[str, object]] = {}
 
 
-def precision() -> str:
-    """How products of fp32 matrices round their operands, as PyTorch is told to."""
-    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-
-
-def matrices(w: Tensor, transposed: bool, by_column: bool) -> tuple[Tensor, int, int, int]:
-    """A matrix, or one for each type, with its strides (type, row, column).
-
-    Parameters
-    ----------
-    w : Tensor, shape (types, k, n) or (k, n)
-    transposed : bool
-        Whether the transposes are meant.
-    by_column : bool
-        Whether to lay the matrices out column after column where they are not.
-    """
-    w = w.mT if transposed else w
-    if by_column and w.stride(-2) != 1:
-        w = w.mT.contiguous().mT
-    return w, w.stride(0) if w.dim() == 3 else 0, w.stride(-2), w.stride(-1)
-
-
-def scratch(rows: int, width: int, plan: Plan) -> Tensor:
-    """Room for partial results, fp32."""
-    return torch.empty((rows, width), dtype=torch.float32, device=plan.device)
+def by_column(w: Tensor) -> Tensor:
+    """Contiguous matrices laid out column after column, as a copy."""
+    return w.mT.contiguous()
 
 
 def load(source: str, scope: Mapping[str, object]) -> dict[str, object]:

@@ -9,19 +9,12 @@ reduction row by row is done where the reduction ends.
 from __future__ import annotations
 
 from hector.emit.triton.job import Emitted, Job
-from hector.emit.triton.reductions import Reductions, Register, finish, fold_lanes, merge
+from hector.emit.triton.reductions import Reductions, finish, fold_lanes, merge
 from hector.emit.triton.schedules import Traversal
 from hector.emit.triton.walk import store_rows, walk
 from hector.emit.triton.writer import Scope, Writer
 
 __all__ = ["traversal_kernel"]
-
-
-def _scratch(register: Register) -> str:
-    width = 1
-    for extent in register.shape:
-        width *= extent
-    return f"scratch(work.slots, {width}, plan)"
 
 
 def _main(job: Job, schedule: Traversal, reductions: Reductions) -> Writer:
@@ -53,9 +46,11 @@ def _main(job: Job, schedule: Traversal, reductions: Reductions) -> Writer:
     writer.line("    slot = tl.load(slots + piece, mask=live, other=-1).to(tl.int64)")
     writer.line("    whole = live & (slot < 0)")
     writer.line("    part = live & (slot >= 0)")
-    for register in reductions.registers:
-        pointer = writer.param(f"part_{register.name}", f"part_{register.name}")
-        address, mask = writer.address(pointer, "slot", "part", register.shape)
+    pointer = writer.param("parts", "parts")
+    for register, start in reductions.places():
+        address, mask = writer.address(
+            f"{pointer} + {start}", "slot", "part", register.shape, reductions.width
+        )
         writer.line(f"    tl.store({address}, {register.name}, mask={mask})")
     after = Scope(
         space, "target", "target", "whole", width,
@@ -84,11 +79,12 @@ def _hubs(job: Job, schedule: Traversal, reductions: Reductions) -> Writer:
     writer.line("row = place.to(tl.int64)")
     pieces = Scope(job.group.space, "place", "row", "there", lanes)
     partial = {}
-    for register in reductions.registers:
-        pointer = writer.param(f"part_{register.name}", f"part_{register.name}")
+    pointer = writer.param("parts", "parts")
+    for register, start in reductions.places():
         partial[register.name] = writer.load(
-            pointer, "row", "there", register.shape, f"some_{register.name}"
-        )
+            f"{pointer} + {start}", "row", "there", register.shape, f"some_{register.name}",
+            reductions.width,
+        )  # fmt: skip
     merge(writer, reductions, pieces, partial)
     writer.indent -= 1
     space = job.group.target
@@ -116,14 +112,13 @@ def traversal_kernel(job: Job, schedule: Traversal) -> Emitted:
     reductions = Reductions(job.group.ops)
     main = _main(job, schedule, reductions)
     hubs = _hubs(job, schedule, reductions)
-    launch = [f"work = tables.pieces(plan, {job.group.map!r}, {schedule.split})"]
-    launch += [f"part_{each.name} = {_scratch(each)}" for each in reductions.registers]
     grid = f"(-(-work.count // {schedule.targets}),)"
-    launch += [
-        "if work.count:",
-        "    " + main.launch(grid, f"num_warps={schedule.warps}"),
-        "if work.hubs:",
-        "    " + hubs.launch("(work.hubs,)", f"num_warps={schedule.hub_warps}"),
-    ]
+    prepare = (
+        f"work = tables.pieces(plan, {job.group.map!r}, {schedule.split})",
+        f"parts_{job.name} = room(work.slots, {reductions.width}, plan.device)",
+        main.prepare(grid, f"num_warps={schedule.warps}"),
+        hubs.prepare("(work.hubs,)", f"num_warps={schedule.hub_warps}"),
+    )
+    launch = (f"parts = parts_{job.name}()", main.launch(), hubs.launch(), "del parts")
     kernels = (main.source(job.comments), hubs.source(("The second pass over targets in pieces.",)))
-    return Emitted(kernels, tuple(launch), frozenset(main.helpers | hubs.helpers))
+    return Emitted(kernels, prepare, launch, frozenset(main.helpers | hubs.helpers))

@@ -323,9 +323,16 @@ class Writer:
             scope.loaded[key] = self.load(pointer, row, live, shape, stem, self.pitch.get(value))
         return scope.loaded[key]
 
-    def launch(self, grid: str, schedule: str) -> str:
+    def prepare(self, grid: str, schedule: str) -> str:
+        """The text that makes the launch ready for one graph: tensors of a call are left open."""
+        args = ["..." if what.isidentifier() else what for what in self.params.values()]
+        args = ["precision" if what == "precision()" else what for what in args]
+        return f"launch_{self.name} = Launch({self.name}, {grid}, ({', '.join(args)},), {schedule})"
+
+    def launch(self) -> str:
         """The text of the launch."""
-        return f"{self.name}[{grid}]({', '.join([*self.params.values(), schedule])})"
+        tensors = [what for what in self.params.values() if what.isidentifier()]
+        return f"launch_{self.name}({', '.join(tensors)})"
 
     def source(self, comments: Sequence[str]) -> str:
         """The kernel as text, the IR that it carries out as comments."""
