@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import math
-from dataclasses import dataclass
+import tempfile
+from typing import Any
 
 import torch
-from bench_schema import Row, arguments, write
-from strategies import Measured, Strategy, measure, offloader
+from bench_schema import Row, arguments
+from sections import Results
+from strategies import DEVICE, DTYPE, Measured, Strategy, empty_device, measure, offloader
 from transformers import LlamaConfig, LlamaForCausalLM
 
 # A smaller vocabulary than the 8B's 128,256: its logits are no saved activation of a layer.
@@ -18,14 +19,6 @@ SHAPE = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads":
          "num_key_value_heads": 8, "vocab_size": 32000}  # fmt: skip
 SMALL = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8,
          "num_key_value_heads": 2, "vocab_size": 1000}  # fmt: skip
-
-
-@dataclass
-class Outcome:
-    """What a strategy gave, or that it ran out of memory."""
-
-    name: str
-    found: Measured | None
 
 
 class Workload:
@@ -41,18 +34,22 @@ class Workload:
             attn_implementation="sdpa",
         )
         before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.bfloat16)
-        with torch.device("cuda"):
+        torch.set_default_dtype(DTYPE)
+        with DEVICE:
             self.model = LlamaForCausalLM(config)
         torch.set_default_dtype(before)
         self.model.train()
+        self.layers = layers
         self.vocabulary = config.vocab_size
         self.resize(1024)
+
+    def __str__(self) -> str:
+        return f"{self.layers} layers"
 
     def resize(self, tokens: int) -> None:
         """Another length."""
         self.tokens = tokens
-        self.ids = torch.randint(0, self.vocabulary, (1, tokens), device="cuda")
+        self.ids = torch.randint(0, self.vocabulary, (1, tokens), device=DEVICE)
 
     def forward(self, recompute: bool) -> torch.Tensor:
         """The language model's loss."""
@@ -64,65 +61,76 @@ class Workload:
         loss: torch.Tensor = self.model(input_ids=self.ids, labels=self.ids).loss
         return loss
 
-    def run(self, strategy: Strategy) -> Outcome:
-        """Measure a strategy; out of memory is an outcome too."""
+    def run(self, strategy: Strategy) -> Measured | None:
+        """Measure a strategy; None if it ran out of memory."""
         found = None
         try:
             found = measure(strategy, self.model, self.forward)
-            text = f"{found.ms:.0f} ms, peak {found.gib:.1f} GiB, loss {found.loss:.6g}"
-        except torch.cuda.OutOfMemoryError:
+            text = (
+                f"{found.ms:.0f} ms, peak {found.gib:.1f} GiB, loss {found.loss:.6g},"
+                f" steps {' '.join(f'{ms:.0f}' for ms in found.times)}"
+            )
+        except torch.OutOfMemoryError:
             text = "out of memory"
         print(f"{self.tokens} tokens, {strategy.name}: {text}", flush=True)
         self.model.zero_grad(set_to_none=True)
-        gc.collect()
-        torch.cuda.empty_cache()
-        return Outcome(strategy.name, found)
+        empty_device()
+        return found
+
+
+def at_length(results: Results, work: Workload, tokens: int) -> None:
+    """Keep, checkpoint and plan at one length; ratios are to keep, or to checkpointing without."""
+    work.resize(tokens)
+    keep = work.run(Strategy("keep", settle=2, steps=3))
+    recompute = work.run(Strategy("gradient checkpointing", recompute=True, settle=1, steps=2))
+    wishes: dict[str, Any] = {"max_slowdown": 0.03}
+    if keep is None:
+        # Beside the weights: gradients, and room for the caching allocator's fragments.
+        wishes = {"max_memory": int(0.9 * torch.cuda.get_device_properties(0).total_memory)}
+    if DEVICE.type == "cuda":
+        wishes["host"] = "80GiB"
+    else:
+        wishes |= {"min_bytes": "64KiB", "spill": tempfile.gettempdir(), "ssd": "2GiB"}
+    settled = 8 if keep is not None else 4
+    planned = work.run(
+        offloader("planned", work.model, settle=4, settled=settled, steps=3, **wishes)
+    )
+    peer = recompute if keep is None else keep
+    if peer is None:
+        raise ValueError(f"{tokens} tokens: neither keep nor checkpointing runs")
+    name = "gradient checkpointing" if keep is None else "keep"
+    for found in (keep, recompute, planned):
+        if found is None:
+            continue
+        if not math.isclose(found.loss, peer.loss, rel_tol=1e-6):
+            raise ValueError(f"{found.name}: loss {found.loss!r}, {name} {peer.loss!r}")
+        note = f"peak {found.gib:.1f} GiB over what is resident, {name} {peer.gib:.1f}"
+        if keep is None:
+            note += "; keep runs out of memory"
+        if found.planned[0] != found.planned[1]:
+            note += "; planning ran while this was timed"
+        results.remember(f"{tokens} tokens", found)
+        results.add(
+            Row(
+                work=f"Llama, {work.layers} layers, {tokens} tokens: {found.name}",
+                ours=found.ms,
+                unit="ms",
+                peer=peer.ms,
+                peer_name=name,
+                ratio=found.ms / peer.ms,
+                note=note,
+            )
+        )
 
 
 def main(options: argparse.Namespace) -> None:
     """Run it."""
-    layers = 2 if options.quick else 32
-    work = Workload(layers, options.quick)
-    rows = []
-    for tokens in (1024, 2048) if options.quick else (8192, 24576):
-        work.resize(tokens)
-        keep = work.run(Strategy("keep", settle=1, steps=2))
-        recompute = work.run(Strategy("gradient checkpointing", recompute=True, settle=1, steps=2))
-        # Beside the weights: gradients, and room for the caching allocator's fragments.
-        ceiling = int(0.9 * torch.cuda.get_device_properties(0).total_memory)
-        planned = work.run(
-            offloader(
-                "planned",
-                work.model,
-                settle=4,
-                steps=2,
-                host="80GiB",
-                **({"max_memory": ceiling} if keep.found is None else {"max_slowdown": 0.03}),
-            )
-        )
-        for outcome in (keep, recompute, planned):
-            if outcome.found is None:
-                continue
-            found = outcome.found
-            peer = recompute.found if keep.found is None else keep.found
-            name = "gradient checkpointing" if keep.found is None else "keep"
-            if peer is None:
-                continue
-            if not math.isclose(found.loss, peer.loss, rel_tol=1e-6):
-                raise SystemExit(f"{found.name}: loss {found.loss!r}, {name} {peer.loss!r}")
-            rows.append(
-                Row(
-                    work=f"Llama, {layers} layers, {tokens} tokens: {found.name}",
-                    ours=found.ms,
-                    unit="ms",
-                    peer=peer.ms,
-                    peer_name=name,
-                    ratio=found.ms / peer.ms,
-                    note=f"peak {found.gib:.1f} GiB over what is resident, {name}"
-                    f" {peer.gib:.1f}" + ("" if keep.found else "; keep runs out of memory"),
-                )
-            )
-    write(options.json, "A Llama of Transformers at long sequences", rows)
+    quick = options.quick or DEVICE.type == "cpu"
+    results = Results(options.json, "A Llama of Transformers at long sequences")
+    work = Workload(2 if quick else 32, quick)
+    for tokens in (128, 256) if quick else (8192, 24576, 16384):
+        results.section(at_length, work, tokens)
+    results.finish()
 
 
 if __name__ == "__main__":

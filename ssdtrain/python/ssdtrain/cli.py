@@ -254,13 +254,23 @@ def _rok(options: argparse.Namespace) -> int:
     for size in ("host", "ssd", "min_bytes", "backlog", "prefetch"):
         parse_bytes(getattr(options, size))
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    files = [options.out.with_name(options.out.name + f".{suffix}")
+             for suffix in ("csv", "json", options.picture)]  # fmt: skip
     total = len(set(options.batches)) * len(strategies)
+    rows: list[rok.Row] = []
     with tqdm(total=total, unit="run", disable=None) as bar:
 
-        def show(_: rok.Row) -> None:
+        def show(row: rok.Row) -> None:
             bar.update()
+            rows.append(row)
+            # After each batch size, so that a run that ends early keeps what it has.
+            if len(rows) % len(strategies) == 0:
+                rok_report.write_csv(rows, files[0])
+                rok_report.write_json(rows, files[1], work.device)
+                if any(row.status == "ok" for row in rows):
+                    rok_report.draw(rows, files[2], title=Path(options.factory).name)
 
-        rows = rok.measure(
+        rok.measure(
             work,
             options.batches,
             strategies,
@@ -277,13 +287,7 @@ def _rok(options: argparse.Namespace) -> int:
             prefetch=options.prefetch,
         )
     rok_report.print_table(rows)
-    files = [options.out.with_name(options.out.name + f".{suffix}")
-             for suffix in ("csv", "json", options.picture)]  # fmt: skip
-    rok_report.write_csv(rows, files[0])
-    rok_report.write_json(rows, files[1], work.device)
-    if any(row.status == "ok" for row in rows):
-        rok_report.draw(rows, files[2], title=Path(options.factory).name)
-    else:
+    if all(row.status != "ok" for row in rows):
         files.pop()
     print("written:", *files)
     return 0

@@ -3,29 +3,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import importlib
 import importlib.util
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from .live_bytes import peak_over_resident
-from .offloader import Offloader
+from .rok_running import Keeping, Offloading, Recomputing
 
 __all__ = ["STRATEGIES", "Row", "Work", "as_work", "find_blocks", "load_factory", "measure"]
 
 STRATEGIES = ("keep", "recompute", "offload", "planned")
-Forward = contextlib.AbstractContextManager[Any]
 
 
 @dataclass
@@ -215,12 +210,13 @@ def measure(
     strategies : sequence of str
         Among :data:`STRATEGIES`.
     steps, warmup : int
-        Steps that are timed, and steps before them, in which the planner measures and plans. One
-        more step between them is watched for its peak.
+        Steps that are timed, strategy by strategy in turns, and steps before them in which the
+        planner measures and plans: more of them until its plan stays, and two at most where nobody
+        plans. One more step between them is watched for its peak.
     max_slowdown, max_memory
         For "planned", as :class:`ssdtrain.Offloader` takes them.
     progress : callable, optional
-        Gets each row as it is there.
+        Gets each row when its batch size is done.
     **offloading
         More arguments of :class:`ssdtrain.Offloader`, for "offload" and "planned".
 
@@ -228,7 +224,7 @@ def measure(
     -------
     list of Row
         By batch, then strategy. Running out of memory is a row; larger batches of that strategy
-        are not tried.
+        are not tried. "offload" and "planned" hold their pinned memory at the same time.
 
     Raises
     ------
@@ -242,91 +238,105 @@ def measure(
         raise ValueError("batches and steps must be 1 or more, warmup 0 or more")
     planning = {"max_slowdown": max_slowdown, "max_memory": max_memory}
     steering = {name: value for name, value in planning.items() if value is not None}
-    contexts: dict[str, Callable[[], Forward]] = {
-        "keep": contextlib.nullcontext,
-        "recompute": functools.partial(_recomputing, work),
-        "offload": functools.partial(_offloading, work, plan="all", **offloading),
-        "planned": functools.partial(_offloading, work, plan="auto", **steering, **offloading),
+    makers: dict[str, Callable[[], Keeping]] = {
+        "keep": lambda: Keeping(work),
+        "recompute": lambda: Recomputing(work, work.blocks or find_blocks(work.model)),
+        "offload": lambda: Offloading(work, plan="all", **offloading),
+        "planned": lambda: Offloading(work, plan="auto", **steering, **offloading),
     }
     for strategy in strategies:
-        with contexts[strategy]():
-            pass  # A wrong argument shows now, not after an hour.
+        makers[strategy]().close()  # A wrong argument shows now, not after an hour.
     rows = []
     failed: dict[str, int] = {}
     for batch in sorted(set(batches)):
-        for strategy in strategies:
-            row = Row(strategy, batch)
-            if strategy in failed:
-                row.status = f"not tried: {failed[strategy]} did not fit"
-            else:
-                _measure_row(row, work, contexts[strategy], steps, warmup)
-                if row.status != "ok":
-                    failed[strategy] = batch
-            rows.append(row)
-            if progress is not None:
+        found = [Row(strategy, batch) for strategy in strategies]
+        for row in found:
+            if row.strategy in failed:
+                row.status = f"not tried: {failed[row.strategy]} did not fit"
+        _Turns(work, batch, warmup).measure([r for r in found if r.status == "ok"], makers, steps)
+        failed |= {r.strategy: batch for r in found if r.status == "out of memory"}
+        rows += found
+        if progress is not None:
+            for row in found:
                 progress(row)
     return rows
 
 
-def _measure_row(
-    row: Row, work: Work, context: Callable[[], Forward], steps: int, warmup: int
-) -> None:
-    torch.manual_seed(0)
-    try:
-        _measure_steps(row, work, context, steps, warmup)
-    except (MemoryError, torch.OutOfMemoryError):
-        row.status = "out of memory"
-    except RuntimeError as error:
-        # The CPU allocator has no class of its own for it.
-        if "can't allocate memory" not in str(error):
-            raise
-        row.status = "out of memory"
-    # Here, after the exception and with it the frames that hold the failed step's tensors.
+class _Turns:
+    """All strategies at one batch size, by turns: a drift of the machine is every strategy's."""
+
+    def __init__(self, work: Work, size: int, warmup: int) -> None:
+        self._work = work
+        self._size = size
+        self._warmup = warmup
+        self._batch: Any = None
+        self._running: dict[str, Keeping] = {}
+        self._times: dict[str, list[float]] = {}
+
+    def measure(
+        self, rows: Sequence[Row], makers: Mapping[str, Callable[[], Keeping]], steps: int
+    ) -> None:
+        """Fill in the rows."""
+        try:
+            for row in rows:
+                self._attempt(row, functools.partial(self._begin, row, makers[row.strategy]))
+            for turn in range(steps):
+                # Forwards and backwards, so that none always comes after the same one.
+                for row in rows if turn % 2 == 0 else reversed(rows):
+                    if row.status == "ok":
+                        self._attempt(row, functools.partial(self._turn, row))
+            for row in rows:
+                if row.status == "ok":
+                    self._fill(row)
+        finally:
+            for running in self._running.values():
+                running.close()
+            self._running.clear()
+            self._batch = None
+            _empty(self._work)
+
+    def _attempt(self, row: Row, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except (MemoryError, torch.OutOfMemoryError):
+            row.status = "out of memory"
+        except RuntimeError as error:
+            # The CPU allocator has no class of its own for it.
+            if "can't allocate memory" not in str(error):
+                raise
+            row.status = "out of memory"
+        if row.status != "ok":
+            # Here, after the exception and with it the frames that hold the failed step's tensors.
+            row.peak_bytes = None
+            if row.strategy in self._running:
+                self._running.pop(row.strategy).close()
+            _empty(self._work)
+
+    def _begin(self, row: Row, make: Callable[[], Keeping]) -> None:
+        torch.manual_seed(0)
+        if self._batch is None:
+            self._batch = self._work.make_batch(self._size)
+        running = self._running[row.strategy] = make()
+        running.warm_up(self._batch, self._warmup)
+        row.peak_bytes = running.peak(self._batch)
+        self._times[row.strategy] = []
+
+    def _turn(self, row: Row) -> None:
+        running = self._running[row.strategy]
+        self._times[row.strategy].append(running.timed(self._batch))
+
+    def _fill(self, row: Row) -> None:
+        amount, row.unit = _amount(self._work, self._batch, self._size)
+        row.seconds = statistics.median(self._times[row.strategy])
+        row.throughput = amount / row.seconds
+        row.bytes = self._running[row.strategy].bytes
+
+
+def _empty(work: Work) -> None:
     work.model.zero_grad(set_to_none=True)
     gc.collect()
     if work.device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def _measure_steps(
-    row: Row, work: Work, context: Callable[[], Forward], steps: int, warmup: int
-) -> None:
-    batch = work.make_batch(row.batch)
-    with context() as off:
-        around = off if isinstance(off, Offloader) else contextlib.nullcontext()
-        step = functools.partial(_step, work, batch, around)
-        for _ in range(max(1, warmup)):  # The first makes gradients and optimizer's states.
-            step()
-        peak = peak_over_resident(step, work.device)
-        times = []
-        for _ in range(steps):
-            begun = _now(work.device)
-            step()
-            times.append(_now(work.device) - begun)
-        if isinstance(off, Offloader):
-            row.bytes = dict(off.report()["bytes"])
-    amount, row.unit = _amount(work, batch, row.batch)
-    row.peak_bytes = peak
-    row.seconds = statistics.median(times)
-    row.throughput = amount / row.seconds
-
-
-def _step(work: Work, batch: Any, around: Forward) -> None:
-    with around:
-        loss = work.loss(work.model, batch)
-    loss.backward()  # type: ignore[no-untyped-call]
-    if work.optimizer is not None:
-        work.optimizer.step()
-    # Gradients stay allocated: they belong to what is resident, not to activations.
-    for parameter in work.model.parameters():
-        if parameter.grad is not None:
-            parameter.grad.zero_()
-
-
-def _now(device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _amount(work: Work, batch: Any, samples: int) -> tuple[int, str]:
@@ -336,30 +346,3 @@ def _amount(work: Work, batch: Any, samples: int) -> tuple[int, str]:
         if isinstance(leaf, torch.Tensor) and leaf.dim() >= 2 and not leaf.is_floating_point():
             return leaf.numel(), "tokens/s"
     return samples, "samples/s"
-
-
-@contextlib.contextmanager
-def _recomputing(work: Work) -> Iterator[None]:
-    blocks = list(work.blocks) if work.blocks is not None else find_blocks(work.model)
-    own = [block.__dict__.get("forward") for block in blocks]
-    for block in blocks:
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-    try:
-        yield
-    finally:
-        for block, forward in zip(blocks, own, strict=True):
-            if forward is None:
-                del block.forward
-            else:
-                block.forward = forward
-
-
-@contextlib.contextmanager
-def _offloading(work: Work, **arguments: Any) -> Iterator[Offloader]:
-    off = Offloader(**arguments)
-    attached = off.attach(work.model)
-    try:
-        yield off
-    finally:
-        attached.remove()
-        off.close()
