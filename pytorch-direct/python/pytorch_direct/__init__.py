@@ -20,17 +20,26 @@ if torch.version.hip is not None:
     )
 
 from pytorch_direct import _native
+from pytorch_direct.graph.graph import Graph
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
 from pytorch_direct.ops.gather_model import GatherModel, gather_model, set_gather_model
 from pytorch_direct.ops.scatter_add import scatter_add_
+from pytorch_direct.sampling.negative import NegativeSampling
+from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
+from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
 from pytorch_direct.synthetic.rmat import rmat, rmat_features
 from pytorch_direct.tensor import sharing as _sharing  # noqa: F401  (teaches pickling to processes)
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
 
 __all__ = [
     "GatherModel",
+    "Graph",
+    "HeteroSamplerOutput",
+    "NegativeSampling",
+    "NeighborSampler",
+    "SamplerOutput",
     "UnifiedTensor",
     "__version__",
     "check",

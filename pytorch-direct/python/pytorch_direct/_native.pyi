@@ -94,3 +94,106 @@ def order_workspace_bytes(device: int, count: int, /) -> int: ...
 def uses_bad_ids(device: int, /) -> bool: ...
 def take_bad_ids(device: int, /) -> tuple[int, int, int, int, bool] | None: ...
 def multiprocessors(device: int, /) -> int: ...
+
+class Relation:
+    def __init__(
+        self,
+        indptr: int,
+        indices: int,
+        indices_are_64_bit: bool,
+        destinations: int,
+        sources: int,
+        edge_ids: int,
+        weights: int,
+        drawable: int,
+        edge_time: int,
+        source_time: int,
+        /,
+    ) -> None: ...
+
+class SamplingRule:
+    def __init__(
+        self,
+        fanout: int,
+        replace: bool,
+        last: bool,
+        seed: int,
+        batch: int,
+        hop: int,
+        relation: int,
+        /,
+    ) -> None: ...
+
+class CpuBatch:
+    def __init__(
+        self, node_types: int, relations: int, disjoint: bool, threads: int, /
+    ) -> None: ...
+    def add_seeds(
+        self, type: int, seeds: int, count: int, first_batch: int, nodes: int, /
+    ) -> int: ...
+    def take(
+        self,
+        index: int,
+        relation: Relation,
+        source_type: int,
+        destination_type: int,
+        rule: SamplingRule,
+        times: int,
+        names: bool,
+        /,
+    ) -> None: ...
+    def end_hop(self) -> None: ...
+    def counts(self, node_types: int, relations: int, /) -> tuple[list[int], list[int]]: ...
+    def nodes(self, type: int, /) -> tuple[Any, Any]: ...
+    def edges(self, index: int, /) -> tuple[Any, Any, Any]: ...
+
+def insert_seeds_emulated(
+    table: Sequence[int], numbers: Sequence[int], threads: int, order: int, /
+) -> None: ...
+def hop_emulated(
+    take: bool,
+    relation: Relation,
+    rule: SamplingRule,
+    frontier: Sequence[int],
+    sources: Sequence[int],
+    edges: Sequence[int],
+    scratch: Sequence[int],
+    threads: int,
+    order: int,
+    /,
+) -> None: ...
+def csc_build(
+    sources: int,
+    destinations: int,
+    is_64_bit: bool,
+    count: int,
+    nodes: int,
+    indptr: int,
+    indices: int,
+    indices_are_64_bit: bool,
+    edge_ids: int,
+    threads: int,
+    /,
+) -> None: ...
+def first_bad_offset(indptr: int, nodes: int, edges: int, /) -> int: ...
+def weight_sums(
+    indptr: int, nodes: int, weights: int, sums: int, drawable: int, threads: int, /
+) -> None: ...
+def random_below(
+    seed: int, batch: int, purpose: int, count: int, first: int, bound: int, out: int, /
+) -> None: ...
+def sum_workspace_bytes(device: int, count: int, /) -> int: ...
+def insert_seeds_cuda(
+    table: Sequence[int], numbers: Sequence[int], where: Sequence[int], /
+) -> None: ...
+def hop_cuda(
+    take: bool,
+    relation: Relation,
+    rule: SamplingRule,
+    frontier: Sequence[int],
+    sources: Sequence[int],
+    edges: Sequence[int],
+    scratch: Sequence[int],
+    where: Sequence[int],
+    /,
+) -> None: ...

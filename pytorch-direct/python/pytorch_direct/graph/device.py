@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices as users name them, with their index."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["as_device"]
+
+
+def as_device(device: torch.device | str | int) -> torch.device:
+    """Return a device with its index: an int is a GPU, ``cuda`` the current one."""
+    where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if where == torch.device("cuda"):
+        return torch.device("cuda", torch.cuda.current_device())
+    return where
