@@ -7,7 +7,7 @@ same rows should ask first, and which those are depends on the program and on th
 
 from __future__ import annotations
 
-from hector.emit.triton.cost import moved_bytes
+from hector.emit.triton.cost import weighed_bytes
 from hector.emit.triton.expand import REDUCTIONS, Expanded, program_order
 from hector.emit.triton.grouping import Group, group
 from hector.ir.function import Value
@@ -16,6 +16,7 @@ from hector.plan import Counts
 
 __all__ = ["arrange"]
 
+_PRODUCTS = frozenset({"linear", "outer"})
 _WIDE = 8
 """Elements of a row from which a walk over edges may set the time."""
 
@@ -42,14 +43,17 @@ def arrange(expanded: Expanded, counts: Counts) -> tuple[Expanded, list[Group]]:
     Returns
     -------
     Expanded, list of Group
-        As ``group`` gives them, in the best order that was tried: as written, and with each walk
-        over edges in turn asked for first. The first of equals.
+        As ``group`` gives them, the best that was tried: in the order as written, and with each
+        walk over edges in turn asked for first; with products in the walks and apart. The first
+        of equals.
     """
-    tried = [group(expanded)]
+    orders = [expanded.ops]
     walks = _walks(expanded)
     if len(walks) > 1 or (walks and len(expanded.results) > 1):
-        for walk in walks:
-            ops = program_order((walk, *expanded.results))
-            if ops != expanded.ops:
-                tried.append(group(Expanded(ops, expanded.results)))
-    return min(tried, key=lambda each: moved_bytes(*each, counts))
+        orders += [program_order((walk, *expanded.results)) for walk in walks]
+    tried = [
+        group(Expanded(ops, expanded.results), products)
+        for ops in dict.fromkeys(orders)
+        for products in ((False, True) if _PRODUCTS & {op.op for op in ops} else (False,))
+    ]
+    return min(tried, key=lambda each: weighed_bytes(*each, counts))

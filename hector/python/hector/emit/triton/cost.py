@@ -12,10 +12,19 @@ from hector.ir.function import Value
 from hector.ir.types import MAPS, Type
 from hector.plan import Counts
 
-__all__ = ["group_bytes", "moved_bytes", "predicted_seconds", "runs", "stored_values"]
+__all__ = ["group_bytes", "predicted_seconds", "runs", "stored_values", "weighed_bytes"]
 
 _BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 _ID = 4
+SHARES = {
+    Family.ROWS: 0.9,
+    Family.TRAVERSAL: 0.95,
+    Family.PRODUCT: 0.9,
+    Family.OUTER: 0.8,
+    Family.WALK_PRODUCT: 0.72,
+    Family.HOST: 0.7,
+}
+"""What kernels reach of the rate at which memory is copied."""
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
 
@@ -55,11 +64,12 @@ def _reads(each: Group, counts: Counts) -> int:
 
 
 def _flops(each: Group, counts: Counts) -> int:
-    op = each.anchor
-    if op is None:
-        return 0
-    x, y = op.operands[0].type, op.type
-    return 2 * counts.rows(each.space) * (x.width // x.shape[-1]) * x.shape[-1] * y.shape[-1]
+    rows = counts.rows(each.target if each.anchor is None and each.target else each.space)
+    total = 0
+    for op in each.anchors:
+        x, y = op.operands[0].type, op.type
+        total += 2 * rows * (x.width // x.shape[-1]) * x.shape[-1] * y.shape[-1]
+    return total
 
 
 def stored_values(expanded: Expanded, groups: list[Group]) -> frozenset[Value]:
@@ -90,10 +100,13 @@ def group_bytes(each: Group, stored: frozenset[Value], counts: Counts) -> tuple[
     return _reads(each, counts), written
 
 
-def moved_bytes(expanded: Expanded, groups: list[Group], counts: Counts) -> int:
-    """Bytes that all groups read and write."""
+def weighed_bytes(expanded: Expanded, groups: list[Group], counts: Counts) -> float:
+    """Bytes that all groups read and write, each over its share of the rate of a copy."""
     stored = stored_values(expanded, groups)
-    return sum(sum(group_bytes(each, stored, counts)) for each in runs(expanded, groups))
+    return sum(
+        sum(group_bytes(each, stored, counts)) / SHARES[each.family]
+        for each in runs(expanded, groups)
+    )
 
 
 def predicted_seconds(
@@ -116,8 +129,8 @@ def predicted_seconds(
     stored = stored_values(expanded, groups)
     total = 0.0
     for each in runs(expanded, groups):
-        moved = sum(group_bytes(each, stored, counts))
-        launches = 2 if each.family is Family.OUTER else 1
+        moved = sum(group_bytes(each, stored, counts)) / SHARES[each.family]
+        launches = 1 + sum(op.op == "outer" for op in each.anchors)
         total += max(moved / machine.bandwidth, _flops(each, counts) / machine.flops)
         total += launches * machine.operator
     return total

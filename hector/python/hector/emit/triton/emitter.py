@@ -14,7 +14,7 @@ from torch import Tensor
 from hector.cost import Machine, function_cost
 from hector.emit import Program
 from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
-from hector.emit.triton import runtime, tables
+from hector.emit.triton import runtime, tables, walk_tables
 from hector.emit.triton.arrange import arrange
 from hector.emit.triton.columns import columns
 from hector.emit.triton.cost import predicted_seconds, stored_values
@@ -24,9 +24,19 @@ from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.launching import Launch, precision, room
 from hector.emit.triton.product import outer_kernel, product_kernel
 from hector.emit.triton.rows import rows_kernel
-from hector.emit.triton.schedules import Key, Outer, Product, Rows, Traversal, schedule, size_class
+from hector.emit.triton.schedules import (
+    Key,
+    Outer,
+    Product,
+    Rows,
+    Traversal,
+    WalkProduct,
+    schedule,
+    size_class,
+)
 from hector.emit.triton.tiles import HELPERS, padded, padded_width
 from hector.emit.triton.traversal import traversal_kernel
+from hector.emit.triton.walk_product import walk_product_kernel
 from hector.ir.function import Function, Value, param_name
 from hector.ir.types import Space, Type
 from hector.plan import Counts, Plan
@@ -37,9 +47,11 @@ _UNNAMED = INLINE | {"count_scale"}
 _STRIDED = frozenset({"slice", "transpose", "broadcast"})
 _SCOPE: dict[str, object] = {
     **SCOPE, "tables": tables, "by_column": runtime.by_column, "partial": functools.partial,
-    "Launch": Launch, "precision": precision, "room": room,
+    "Launch": Launch, "precision": precision, "room": room, "find_hubs": walk_tables.hubs,
+    "by_length": walk_tables.by_length, "bounds": walk_tables.bounds,
 }  # fmt: skip
-_TAKEN = frozenset({*_SCOPE, *HELPERS, "plan", "run", "work", "w", "part", "parts", "triton", "tl"})
+_LOCAL = frozenset("plan run work hubs w w0 w1 part part0 part1 parts sums triton tl".split())
+_TAKEN = frozenset({*_SCOPE, *HELPERS, *_LOCAL})
 _HEADER = "import triton\nimport triton.language as tl\n"
 
 
@@ -210,10 +222,11 @@ class _Module:
         self.body.append(f"{name} = new_{name}()")
 
     def _kernel_name(self, each: Group) -> str:
-        if each.family is Family.TRAVERSAL:
+        if each.map is not None:
             words = {"segment_sum": "sum", "segment_max": "max", "segment_lse": "lse"}
             kinds = dict.fromkeys(words.get(op.op, op.op) for op in each.ops if op.op in REDUCTIONS)
             stem = f"{'_'.join(kinds)}_along_{each.map}"
+            stem += "".join(f"_{kind}" for kind in dict.fromkeys(op.op for op in each.anchors))
         elif each.anchor is not None:
             stem = "product" if each.family is Family.PRODUCT else "outer"
             kind = each.anchor.map("type")
@@ -242,8 +255,10 @@ class _Module:
                 return product_kernel(job, found)
             assert isinstance(found, Outer)
             return outer_kernel(job, found)
-        width = max(padded_width(op.type.shape) for op in each.ops)
+        width = max(padded_width(op.type.shape) for op in each.ops if op.op != "outer")
         found = schedule(self._key(each, width))
+        if isinstance(found, WalkProduct):
+            return walk_product_kernel(job, found)
         if isinstance(found, Traversal):
             return traversal_kernel(job, found)
         assert isinstance(found, Rows)

@@ -36,6 +36,12 @@ _READS = 2
 _ACCUMULATORS = 512
 """Elements of a target's row that a traversal may hold over all of its reductions."""
 
+_WALKED = 128
+"""Elements of a target's row that it may hold where the sums go into products."""
+
+_MATRICES = 4 * 64 * 64
+"""Elements of matrices and of outer products that such a program may hold."""
+
 
 class Family(enum.Enum):
     """Which template makes the kernel."""
@@ -44,6 +50,7 @@ class Family(enum.Enum):
     TRAVERSAL = "traversal"
     PRODUCT = "product"
     OUTER = "outer"
+    WALK_PRODUCT = "walk_product"
     HOST = "host"
 
 
@@ -57,9 +64,9 @@ class Group:
     space : Space
         Whose rows the kernel visits: the source of ``map`` for a traversal.
     map : str or None
-        Map of a traversal.
+        Map of a traversal, also of one whose sums go into products.
     anchor : Value or None
-        The product.
+        The product of a kernel that walks along no map.
     ops : list of Value
         In program order.
     """
@@ -74,6 +81,11 @@ class Group:
     def target(self) -> Space | None:
         """Space of a traversal's results."""
         return None if self.map is None else MAPS[self.map].target
+
+    @property
+    def anchors(self) -> tuple[Value, ...]:
+        """Products and sums of outer products."""
+        return tuple(op for op in self.ops if op.op in ("linear", "outer"))
 
 
 def registers(op: Value, i: int) -> bool:
@@ -127,6 +139,34 @@ def _start(op: Value, views: frozenset[Value]) -> Group:
     return Group(Family.HOST, op.type.space, ops=[op])
 
 
+def _walk_product(first: Group, second: Group) -> bool:
+    """Whether a walk and products of its targets, or two such, fit into one kernel."""
+    walks = [each for each in (first, second) if each.family in _WALKS]
+    ops = first.ops + second.ops
+    anchors = [op for op in ops if op.op in ("linear", "outer")]
+    sums = [op for op in ops if op.op in REDUCTIONS]
+    spaces = {each.target if each.family in _WALKS else each.space for each in (first, second)}
+    held = sum(
+        max(padded(n), 16) * max(padded(k), 16)
+        for n, k in (
+            op.type.shape if op.op == "outer" else op.operands[1].type.shape[-2:] for op in anchors
+        )
+    )
+    return (
+        bool(walks)
+        and len({each.map for each in walks}) == 1
+        and len(spaces) == 1
+        and len({op.map("type") for op in anchors}) == 1
+        and anchors[0].map("type") is not None
+        and all(op.op == "segment_sum" for op in sums)
+        and all(_single_block(op) for op in anchors)
+        and len({op.operands[0].type.dtype for op in anchors}) == 1
+        and sum(padded_width(op.type.shape) for op in sums) <= _WALKED + 2 * len(sums)
+        and held <= _MATRICES
+        and all(padded_width(op.type.shape) <= BLOCK for op in ops if op.op not in ("outer",))
+    )
+
+
 def _repeatable(value: Value) -> bool:
     """Whether a value is cheap to compute twice: a load, or arithmetic on wide rows."""
     if value.op in FREE:
@@ -152,8 +192,12 @@ def _views(expanded: Expanded) -> frozenset[Value]:
     return frozenset(op for op in expanded.ops if op.op == "reshape" and op not in read)
 
 
+_WALKS = (Family.TRAVERSAL, Family.WALK_PRODUCT)
+
+
 class _Grouping:
-    def __init__(self) -> None:
+    def __init__(self, walk_products: bool) -> None:
+        self.walk_products = walk_products
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
 
@@ -222,7 +266,7 @@ class _Grouping:
 
     def join_walks(self) -> None:
         """Let traversals of one map share their walk, where none needs another's result."""
-        walks = [each for each in self.groups if each.family is Family.TRAVERSAL]
+        walks = [each for each in self.groups if each.family in _WALKS]
         for i, first in enumerate(walks):
             for second in walks[i + 1 :]:
                 alive = first in self.groups and second in self.groups
@@ -247,6 +291,9 @@ class _Grouping:
         keep = first if first.family is not Family.ROWS else second
         if keep.family is Family.ROWS:
             keep = first
+        if Family.ROWS not in (first.family, second.family) and first.family != second.family:
+            keep = first if first.family in _WALKS else second
+            keep.family = Family.WALK_PRODUCT
         keep.ops = first.ops + second.ops
         gone = second if keep is first else first
         self.groups.remove(gone)
@@ -267,6 +314,9 @@ class _Grouping:
         families = {first.family, second.family}
         if Family.HOST in families:
             return False
+        several = families - {Family.ROWS, Family.TRAVERSAL}
+        if several and Family.ROWS not in families:
+            return self.walk_products and _walk_product(first, second)
         if families == {Family.TRAVERSAL}:
             width = sum(
                 padded_width(op.type.shape) for op in first.ops + second.ops if op.op in REDUCTIONS
@@ -275,6 +325,9 @@ class _Grouping:
         if Family.ROWS not in families:
             return False
         rows, other = (first, second) if first.family is Family.ROWS else (second, first)
+        if other.family is Family.WALK_PRODUCT:
+            wide = max(padded_width(op.type.shape) for op in rows.ops)
+            return rows.space in (other.space, other.target) and wide <= BLOCK
         if other.family is Family.TRAVERSAL:
             wide = max(padded_width(op.type.shape) for op in rows.ops)
             return rows.space in (other.space, other.target) and wide <= 1024
@@ -323,12 +376,14 @@ def _sorted(groups: Iterable[Group], home: dict[Value, Group]) -> list[Group]:
     return list(order)
 
 
-def group(expanded: Expanded) -> tuple[Expanded, list[Group]]:
+def group(expanded: Expanded, walk_products: bool = False) -> tuple[Expanded, list[Group]]:
     """Share the operators out to kernels.
 
     Parameters
     ----------
     expanded : Expanded
+    walk_products : bool
+        Whether products join the walk whose sums they take.
 
     Returns
     -------
@@ -337,7 +392,7 @@ def group(expanded: Expanded) -> tuple[Expanded, list[Group]]:
     list of Group
         In an order that respects what each reads; inlined operators are in none.
     """
-    grouping = _Grouping()
+    grouping = _Grouping(walk_products)
     views = _views(expanded)
     new: dict[Value, Value] = {}
     for old in expanded.ops:

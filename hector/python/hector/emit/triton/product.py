@@ -17,9 +17,19 @@ from hector.emit.triton.writer import Scope, Writer
 from hector.ir.function import Value
 from hector.ir.types import Space
 
-__all__ = ["outer_kernel", "product_kernel"]
+__all__ = [
+    "LEAST",
+    "block",
+    "matrices",
+    "multiplicand",
+    "outer_kernel",
+    "padded_columns",
+    "precision_of",
+    "product_kernel",
+    "reduce_kernel",
+]
 
-_LEAST = 16
+LEAST = 16
 """Least extent that a matrix instruction takes."""
 
 
@@ -29,8 +39,9 @@ def _extents(op: Value) -> tuple[int, int, int]:
     return (x[0] if len(x) == 2 else 1), x[-1], op.type.shape[-1]
 
 
-def _block(extent: int, limit: int) -> int:
-    return max(min(padded(extent), limit), _LEAST)
+def block(extent: int, limit: int) -> int:
+    """Columns that a program holds at once."""
+    return max(min(padded(extent), limit), LEAST)
 
 
 def _read(writer: Writer, scope: Scope, rows: str | None) -> str:
@@ -65,13 +76,14 @@ def _open(writer: Writer, first: str) -> None:
     writer.line("end = tl.load(ends + run)")
 
 
-def _precision(writer: Writer, dtype: str) -> str:
+def precision_of(writer: Writer, dtype: str) -> str:
+    """Text of how a product rounds what it takes."""
     if dtype != "f32":
         return '"ieee"'
     return writer.constant("PRECISION", "precision()")
 
 
-def _multiplicand(writer: Writer, tile: str, precision: str) -> str:
+def multiplicand(writer: Writer, tile: str, precision: str) -> str:
     """A tile as a product takes it."""
     if precision == '"ieee"':
         return tile
@@ -110,16 +122,15 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     op = job.group.anchor
     assert op is not None
     heads, depth, columns = _extents(op)
-    bk, bn = _block(depth, schedule.depth), _block(columns, schedule.columns)
+    bk, bn = block(depth, schedule.depth), block(columns, schedule.columns)
     blocks, steps = -(-columns // bn), -(-depth // bk)
     fused = len(job.group.ops) > 1
     if fused:
-        bk, bn, blocks, steps = _block(depth, BLOCK), _block(columns, BLOCK), 1, 1
-    writer = Writer(job, least=_LEAST)
-    precision = _precision(writer, op.type.dtype)
+        bk, bn, blocks, steps = block(depth, BLOCK), block(columns, BLOCK), 1, 1
+    writer = Writer(job, least=LEAST)
+    precision = precision_of(writer, op.type.dtype)
     x, w = op.operands
-    transposed = bool(op.attrs.get("transpose", False))
-    laid_out, strides = _matrices(job, transposed, schedule.matrix_by_column)
+    laid_out, strides = matrices(job, op, schedule.matrix_by_column)
     matrix = writer.param("matrix", "w") if laid_out else writer.memory(w)
     _open(writer, "0")
     writer.line(f"columns = tl.program_id(1) * {bn} + tl.arange(0, {bn})")
@@ -137,7 +148,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         wide = f"tl.full([{bk}, {bn}], 1, tl.int1)"
         masked = f", mask={wide} & {masks}, other=0.0" if masks else ""
         tile = writer.let("matrix", f"tl.load({inner}{masked})")
-        writer.line(f"weights = {_multiplicand(writer, tile, precision)}")
+        writer.line(f"weights = {multiplicand(writer, tile, precision)}")
 
     if steps == 1:
         matrix_tile("depth")
@@ -148,9 +159,9 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     scope = _scope(writer, job, schedule.rows)
     inline = x in writer.made
     if inline:
-        left = _padded_columns(writer, writer.value(x, scope), x.type.shape[-1])
+        left = padded_columns(writer, writer.value(x, scope), x.type.shape[-1])
         left = writer.let("left", f"({left}).to({matrix}.dtype.element_ty)")
-        left = _multiplicand(writer, left, precision)
+        left = multiplicand(writer, left, precision)
         writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
     else:
         pointer = writer.memory(x)
@@ -160,7 +171,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         if steps == 1:
             bound = _bound("depth", depth, bk)
             left = _tile(writer, source, read, "depth", bound, pitch, "left")
-            left = _multiplicand(writer, left, precision)
+            left = multiplicand(writer, left, precision)
             writer.line(f"product = tl.dot({left}, weights, input_precision={precision})")
         else:
             writer.line(f"product = tl.zeros([{schedule.rows}, {bn}], tl.float32)")
@@ -169,7 +180,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
             matrix_tile("block + depth")
             bound = _bound("(block + depth)", depth, bk)
             left = _tile(writer, source, read, "(block + depth)", bound, pitch, "left")
-            left = _multiplicand(writer, left, precision)
+            left = multiplicand(writer, left, precision)
             writer.line(f"product = tl.dot({left}, weights, product, input_precision={precision})")
             writer.indent -= 1
     if fused:
@@ -198,25 +209,24 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     return Emitted(kernels, prepare, launch, frozenset(writer.helpers))
 
 
-def _matrices(
-    job: Job, transposed: bool, by_column: bool
+def matrices(
+    job: Job, op: Value, by_column: bool, name: str = "w"
 ) -> tuple[tuple[str, ...], tuple[int, int, int]]:
-    """Lines that lay the matrices out anew, and the strides of types, rows and columns."""
-    assert job.group.anchor is not None
-    w = job.group.anchor.operands[1]
+    """Lines that lay a product's matrices out anew, and the strides of types, rows and columns."""
+    w = op.operands[1]
     rows, columns = w.type.shape[-2:]
     kind = job.pitch.get(w, rows * columns)
-    if transposed:
+    if op.attrs.get("transpose", False):
         return (), (kind, 1, columns)
     if by_column:
-        return (f"w = by_column({job.host[w]})",), (rows * columns, 1, rows)
+        return (f"{name} = by_column({job.host[w]})",), (rows * columns, 1, rows)
     return (), (kind, columns, 1)
 
 
-def _padded_columns(writer: Writer, tile: str, extent: int) -> str:
+def padded_columns(writer: Writer, tile: str, extent: int) -> str:
     """A tile with zeros where its padding is, as wide as a matrix instruction takes."""
     if extent == 1:
-        wide = writer.columns(_LEAST)
+        wide = writer.columns(LEAST)
         return writer.let("widened", f"tl.where({wide}[None, :] == 0, {tile}, 0.0)")
     if writer.pad(extent) == extent:
         return tile
@@ -243,11 +253,11 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     shapes = x.type.shape, y.type.shape
     heads = shapes[0][0] if len(shapes[0]) == 2 else 1
     left, right = shapes[0][-1], shapes[1][-1]
-    bl, br = _block(left, schedule.left), _block(right, schedule.right)
+    bl, br = block(left, schedule.left), block(right, schedule.right)
     if len(job.group.ops) > 1:
-        bl, br = _block(left, BLOCK), _block(right, BLOCK)
-    writer = Writer(job, least=_LEAST)
-    precision = _precision(writer, x.type.dtype)
+        bl, br = block(left, BLOCK), block(right, BLOCK)
+    writer = Writer(job, least=LEAST)
+    precision = precision_of(writer, x.type.dtype)
     part = writer.param("part", "part")
     _open(writer, "0")
     writer.line(f"left = tl.program_id(1) * {bl} + tl.arange(0, {bl})")
@@ -266,11 +276,11 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
         writer.line(f"for head in range({heads}):")
         writer.indent += 1
     tiles = []
-    for value, read, column, extent, block in (
+    for value, read, column, extent, size in (
         (x, reads[0], "left", left, bl), (y, reads[1], "right", right, br),
     ):  # fmt: skip
         if value in writer.made:
-            tile = _padded_columns(writer, writer.value(value, scope), extent)
+            tile = padded_columns(writer, writer.value(value, scope), extent)
             tile = writer.let(column, f"tl.where(live[:, None], {tile}, 0.0)")
             if value.type.dtype != "f32":
                 kind = {"bf16": "tl.bfloat16", "f16": "tl.float16"}[value.type.dtype]
@@ -279,9 +289,9 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
             continue
         pointer = writer.memory(value)
         source = f"{pointer} + head * {extent}" if heads > 1 else pointer
-        bound, pitch = _bound(column, extent, block), writer.pitch.get(value, heads * extent)
+        bound, pitch = _bound(column, extent, size), writer.pitch.get(value, heads * extent)
         tiles.append(_tile(writer, source, read, column, bound, pitch, f"{column}s"))
-    tiles = [_multiplicand(writer, tile, precision) for tile in tiles]
+    tiles = [multiplicand(writer, tile, precision) for tile in tiles]
     dot = f"tl.dot(tl.trans({tiles[0]}), {tiles[1]}, total, input_precision={precision})"
     writer.line(f"total = {dot}")
     if heads > 1:
@@ -297,7 +307,7 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     mask = (_bound("left", left, bl, 0) + _bound("right", right, br)).removeprefix(" & ")
     whole = f"tl.full([{bl}, {br}], 1, tl.int1)"
     writer.line(f"tl.store({address}, total, mask={whole}{' & ' + mask if mask else ''})")
-    reduce, step, width = _reduce(job, op, left * right)
+    reduce, step, width = reduce_kernel(job, op, left * right)
     space = job.group.space.value
     types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
     blocks = f"{-(-left // bl)}, {-(-right // br)}"
@@ -313,11 +323,13 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     return Emitted(kernels, prepare, launch, frozenset(writer.helpers))
 
 
-def _reduce(job: Job, op: Value, elements: int) -> tuple[Writer, int, int]:
+def reduce_kernel(
+    job: Job, op: Value, elements: int, suffix: str = "_chunks", passed: str = "part"
+) -> tuple[Writer, int, int]:
     """The kernel that adds chunks, how many at a time, and the elements of a program."""
     step, width = 16, min(max(padded(elements), 16), 128)
-    writer = Writer(job, job.name + "_chunks")
-    part, first = writer.param("part", "part"), writer.param("first", "work.first")
+    writer = Writer(job, job.name + suffix)
+    part, first = writer.param("part", passed), writer.param("first", "work.first")
     out = writer.memory(op)
     writer.line("kind = tl.program_id(0).to(tl.int64)")
     writer.line(f"element = tl.program_id(1) * {width} + tl.arange(0, {width})")

@@ -23,6 +23,7 @@ __all__ = [
     "Rows",
     "Schedule",
     "Traversal",
+    "WalkProduct",
     "schedule",
     "size_class",
 ]
@@ -116,7 +117,37 @@ class Outer:
     warps: int
 
 
-Schedule = Rows | Traversal | Product | Outer
+@dataclass(frozen=True)
+class WalkProduct:
+    """A walk whose sums go into products.
+
+    Attributes
+    ----------
+    rows : int
+        Targets a tile, one lane each.
+    tiles : int
+        Tiles of one type that a program takes in turn, its matrices and outer products kept.
+    unroll : int
+        Steps of the walk whose loads are in flight together.
+    split : int
+        Rows of a target beyond which it is walked beforehand, in pieces of this many.
+    warps : int
+    hub_lanes : int
+        Pieces side by side where they are added.
+    matrix_by_column : bool
+        Whether the matrices are laid out column after column first.
+    """
+
+    rows: int
+    tiles: int
+    unroll: int
+    split: int
+    warps: int
+    hub_lanes: int = 16
+    matrix_by_column: bool = False
+
+
+Schedule = Rows | Traversal | Product | Outer | WalkProduct
 
 
 @dataclass(frozen=True)
@@ -126,7 +157,7 @@ class Key:
     Attributes
     ----------
     family : str
-        ``rows``, ``traversal``, ``product`` or ``outer``.
+        ``rows``, ``traversal``, ``product``, ``outer`` or ``walk_product``.
     dtype : str
     width : int
         Padded elements of the widest tile row; for products the wider of depth and columns.
@@ -196,13 +227,33 @@ def _outer(key: Key) -> Outer:
     )
 
 
+def _walk_product(key: Key) -> WalkProduct:
+    large, single = key.size == "large", key.dtype == "f32"
+    rows = 32 if single or key.width > 64 else 64
+    return WalkProduct(
+        rows=rows,
+        tiles=1024 // rows if large else 1,
+        unroll=2,
+        split=128 if large else 32,
+        warps=4 if key.width <= 64 else 8,
+        matrix_by_column=single and large,
+    )
+
+
 _RULES: dict[str, Callable[[Key], Schedule]] = {
     "rows": _rows,
     "traversal": _traversal,
     "product": _product,
     "outer": _outer,
+    "walk_product": _walk_product,
 }
-_CLASSES = {"rows": Rows, "traversal": Traversal, "product": Product, "outer": Outer}
+_CLASSES = {
+    "rows": Rows,
+    "traversal": Traversal,
+    "product": Product,
+    "outer": Outer,
+    "walk_product": WalkProduct,
+}
 
 
 @functools.cache

@@ -240,9 +240,9 @@ class Writer:
         if value.op == "count_scale":
             return self._count_scale(value, scope)
         if value in self.host and value not in self.made:
-            return self._read(value, None, scope)
+            return self.read(value, None, scope)
         if value.op == "gather":
-            return self._read(value.operands[0], value.map(), scope)
+            return self.read(value.operands[0], value.map(), scope)
         args = [self.value(operand, scope) for operand in value.operands]
         if value.op == "equal":
             kinds = [operand.type.dtype for operand in value.operands]
@@ -306,7 +306,7 @@ class Writer:
         scales = self.param(f"inverse_count_{len(self.params)}", passed)
         return self.load(scales, place, scope.live, (), f"scale{scope.suffix}")
 
-    def _read(self, value: Value, name: str | None, scope: Scope) -> str:
+    def read(self, value: Value, name: str | None, scope: Scope) -> str:
         """Rows of a value in memory, through a map or not."""
         shape = value.type.shape
         key = (value, name)
