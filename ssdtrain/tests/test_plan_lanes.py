@@ -44,6 +44,25 @@ def test_a_transfer_waits_for_the_one_before_it_on_its_way() -> None:
     assert write.begin == pytest.approx(1.0)
 
 
+def test_the_devices_busy_lanes_are_counted() -> None:
+    lanes = Lanes(Rates(10.0, 10.0, 1.0, 1.0))
+    lanes.submit("d2h", 0, 10, 1.0)
+    write = lanes.submit("write", 1, 100, 1.0)
+    assert lanes.device_busy(0.5 + 1.0) == pytest.approx(0.5)
+    assert lanes.device_busy(3.0) == pytest.approx(1.0)
+    lanes.submit("d2h", 2, 20, 3.0)
+    lanes.submit("h2d", 3, 10, 4.0)
+    assert lanes.device_busy(4.5) == pytest.approx(1.0 + 1.5 + 0.5)
+    lanes.finish(write)
+    assert lanes.device_busy(200.0) == pytest.approx(4.0)
+
+
+def test_without_a_link_the_drives_lanes_are_the_devices() -> None:
+    lanes = Lanes(Rates(write=10.0, read=10.0))
+    lanes.submit("write", 0, 10, 0.0)
+    assert lanes.device_busy(5.0) == pytest.approx(1.0)
+
+
 def test_a_lane_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match=r"group 3 .*no h2d lane"):
         Lanes(Rates(d2h=1.0)).submit("h2d", 3, 1, 0.0)

@@ -36,6 +36,8 @@ KEPT_STEPS = 2
 # Predictions are compared with so many steps together, and corrected where they differ by more.
 STEPS_OF_CALIBRATION = 6
 CALIBRATION_TOLERANCE = 0.005
+PROMISE_TOLERANCE = 0.002
+# Steps that differ by more from each other have no typical time.
 SPREAD = 0.1
 
 
@@ -266,7 +268,7 @@ class Steering:
         if (
             allowed is not None
             and self._limits.max_memory is None
-            and found.seconds > (1 + allowed + CALIBRATION_TOLERANCE) * found.keep_seconds
+            and found.seconds > (1 + allowed + PROMISE_TOLERANCE) * found.keep_seconds
             and shape.replans < MOST_REPLANS
         ):
             slower = found.seconds / found.keep_seconds - 1

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What measured steps teach: contention of copies, the lasting clock, and when to plan anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from pathlib import Path
+
+import pytest
+
+from ssdtrain.correction import averaged, corrected, typical
+from ssdtrain.optimise import optimise
+from ssdtrain.plan import Limits, Plan, Prediction
+from ssdtrain.simulate import keep_everything, simulate
+from ssdtrain.steering import KEPT_STEPS, STEPS_OF_CALIBRATION, Steering, StepResult
+from ssdtrain.timeline import Rates, Timeline
+
+GIB = 1 << 30
+RATES = Rates(d2h=53e9, h2d=53e9, overhead=2e-5)
+MEASURED = Path(__file__).with_name("measured")
+NAMES = ["gpt-12288x3-h200", "gpt-8192x4-h200"]
+# Milliseconds of steps under one plan each, one after the other, hidden 8192 on an H200
+# (docs/benchmarks/gpu/ssdtrain-offloading-4f7eb1a.txt).
+STEPS_8192 = {
+    0.03: [506.0, 548.1, 522.3, 543.2, 520.2, 538.0, 531.0, 528.7, 531.9, 527.0],
+    0.06: [503.1, 542.2, 515.1, 532.9, 516.2, 532.3, 521.4, 528.7, 525.0, 527.0],
+}
+
+
+def load(name: str) -> Timeline:
+    return Timeline.load(MEASURED / f"{name}.json")
+
+
+def scaled(timeline: Timeline, factor: float) -> Timeline:
+    return averaged([dataclasses.replace(timeline, seconds=timeline.seconds * (2 * factor - 1)),
+                     timeline])  # fmt: skip
+
+
+def result(timeline: Timeline, found: Prediction, seconds: float | None = None) -> StepResult:
+    sizes = [group.nbytes for group in timeline.groups]
+    seconds = found.seconds if seconds is None else seconds
+    return StepResult(sizes, seconds, found.peak_bytes, found.wait_seconds)
+
+
+def predicted(plan: Plan) -> Prediction:
+    assert plan.prediction is not None
+    return plan.prediction
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("contention", [0.01, 0.025])
+def test_contention_is_learnt_and_planned_with(name: str, contention: float) -> None:
+    timeline = load(name)
+    limits = Limits(max_slowdown=0.03, host_bytes=48 * GIB)
+    plan = optimise(timeline, RATES, limits)
+    truth = dataclasses.replace(RATES, contention=contention)
+    played = simulate(timeline, truth, plan).prediction
+    assert played.seconds > predicted(plan).seconds
+    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6)
+    assert rates.contention == pytest.approx(contention, rel=0.15)
+    assert found.seconds == pytest.approx(timeline.seconds, rel=1e-3)
+    assert simulate(found, rates, plan).prediction.seconds == pytest.approx(played.seconds, rel=2e-3)
+    again = simulate(timeline, truth, optimise(found, rates, limits)).prediction
+    assert again.seconds <= 1.031 * timeline.seconds
+    assert again.peak_bytes < 0.8 * again.keep_peak_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_than_copies_can_do_is_the_clock(name: str) -> None:
+    timeline = load(name)
+    plan = optimise(timeline, RATES, Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    slower = scaled(timeline, 1.05)
+    assert slower.seconds == pytest.approx(1.05 * timeline.seconds)
+    played = simulate(slower, RATES, plan).prediction
+    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6)
+    assert rates.contention == 0.0
+    assert found.seconds == pytest.approx(slower.seconds, rel=5e-3)
+    # All is slower then, what keeps everything too.
+    assert keep_everything(found).seconds == found.seconds
+
+
+def test_a_plan_without_copies_says_nothing_about_contention() -> None:
+    timeline = load(NAMES[0])
+    limits = Limits(max_slowdown=0.03, allow_host=False)
+    plan = optimise(timeline, Rates(), limits)
+    played = dataclasses.replace(predicted(plan), seconds=1.01 * predicted(plan).seconds)
+    _, rates = corrected(timeline, Rates(contention=0.02), plan, [result(timeline, played)])
+    assert rates.contention == 0.02
+
+
+def test_contention_moves_less_and_takes_longer() -> None:
+    timeline = load(NAMES[1])
+    limits = Limits(max_slowdown=0.02, host_bytes=48 * GIB)
+    plan = optimise(timeline, RATES, limits)
+    before = simulate(timeline, RATES, plan)
+    after = simulate(timeline, dataclasses.replace(RATES, contention=0.02), plan)
+    busy = sum((t.end or 0) - (t.begin or 0) for t in before.transfers)
+    added = after.prediction.seconds - before.prediction.seconds
+    # Computation waits less where it is slower.
+    assert 0 < added <= 0.02 * busy * 1.001
+    assert after.prediction.keep_seconds == before.prediction.keep_seconds
+    assert after.prediction.peak_bytes == before.prediction.peak_bytes
+
+
+def test_typical_is_the_mean_of_the_middle_half() -> None:
+    assert typical([1.0]) == 1.0
+    assert typical([1.0, 2.0]) == 1.5
+    assert typical([5.0, 1.0, 2.0, 100.0]) == 3.5
+    assert typical(iter([0.0, 4.0, 6.0, 8.0, 10.0, 99.0])) == 7.0
+    with pytest.raises(statistics.StatisticsError):
+        typical([])
+
+
+def test_kept_steps_count_together() -> None:
+    timeline = load(NAMES[1])
+    fast, slow = scaled(timeline, 0.97), scaled(timeline, 1.05)
+    mean = averaged([fast, slow])
+    assert mean.seconds == pytest.approx(1.01 * timeline.seconds)
+    assert mean.ticks[5].seconds == pytest.approx(1.01 * timeline.ticks[5].seconds)
+    assert mean.groups[0].nbytes == timeline.groups[0].nbytes
+
+
+@pytest.mark.parametrize("slowdown", sorted(STEPS_8192))
+def test_measured_steps_of_a_swinging_clock_are_predicted(slowdown: float) -> None:
+    """The first six steps under a plan teach what those after them take."""
+    timeline = load(NAMES[1])
+    steering = Steering(Limits(max_slowdown=slowdown, host_bytes=48 * GIB), lambda: RATES)
+    kept = result(timeline, keep_everything(timeline))
+    steering.end_step(steering.begin_step(), dataclasses.replace(kept, timeline=timeline))
+    # After a pause the first runs above the lasting clock, the second below.
+    for factor in (0.965, 1.03):
+        order = steering.begin_step()
+        assert order.mode == "keep"
+        found = scaled(timeline, factor)
+        steering.end_step(order, dataclasses.replace(kept, timeline=found))
+    steps = [ms / 1e3 for ms in STEPS_8192[slowdown]]
+    for seconds in steps[:STEPS_OF_CALIBRATION]:
+        order = steering.begin_step()
+        assert order.plan is not None
+        steering.end_step(order, result(timeline, predicted(order.plan), seconds))
+    plan = steering.current_plan
+    assert plan is not None
+    later = statistics.fmean(steps[STEPS_OF_CALIBRATION:])
+    assert predicted(plan).seconds == pytest.approx(later, rel=0.02)
+    assert predicted(plan).peak_bytes == predicted(steering.begin_step().plan or plan).peak_bytes
+
+
+def prepared(limits: Limits) -> tuple[Steering, Timeline]:
+    timeline = load(NAMES[1])
+    steering = Steering(limits, lambda: RATES)
+    kept = dataclasses.replace(result(timeline, keep_everything(timeline)), timeline=timeline)
+    for _ in range(1 + KEPT_STEPS):
+        steering.end_step(steering.begin_step(), kept)
+    return steering, timeline
+
+
+def run(steering: Steering, timeline: Timeline, rates: Rates, steps: int) -> None:
+    for _ in range(steps):
+        order = steering.begin_step()
+        assert order.plan is not None
+        played = simulate(timeline, rates, order.plan).prediction
+        steering.end_step(order, result(timeline, played))
+
+
+def test_a_prediction_is_corrected_without_another_plan() -> None:
+    steering, timeline = prepared(Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    before = steering.begin_step().plan
+    slower = scaled(timeline, 1.028)
+    run(steering, slower, RATES, STEPS_OF_CALIBRATION)
+    after = steering.begin_step().plan
+    assert before is not None
+    assert after is not None
+    assert after.groups is before.groups
+    expected = simulate(slower, RATES, before).prediction.seconds
+    assert expected > 1.015 * predicted(before).seconds
+    assert predicted(after).seconds == pytest.approx(expected, rel=0.003)
+    described = steering.describe()
+    assert described["replans"] == 0
+    run(steering, slower, RATES, 3)
+    assert abs(steering.describe()["error"]["seconds"]) < 0.002
+
+
+def test_a_plan_that_breaks_its_promise_is_replaced() -> None:
+    limits = Limits(max_slowdown=0.02, host_bytes=48 * GIB)
+    steering, timeline = prepared(limits)
+    truth = dataclasses.replace(RATES, contention=0.025)
+    run(steering, timeline, truth, STEPS_OF_CALIBRATION)
+    described = steering.describe()
+    assert described["replans"] == 1
+    assert "slower than with everything kept, 2.0% allowed" in described["last_replan"]
+    plan = steering.begin_step().plan
+    assert plan is not None
+    assert simulate(timeline, truth, plan).prediction.seconds <= 1.0225 * timeline.seconds
+
+
+def test_steps_that_disagree_correct_nothing() -> None:
+    steering, timeline = prepared(Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    plan = steering.begin_step().plan
+    assert plan is not None
+    for factor in (1.0, 1.6, 1.0, 1.6, 1.0, 1.6, 1.0, 1.6):
+        order = steering.begin_step()
+        seconds = factor * predicted(plan).seconds
+        steering.end_step(order, result(timeline, predicted(plan), seconds))
+    assert steering.begin_step().plan is plan
