@@ -81,3 +81,17 @@ ssize_t cuFileWrite(void* handle, void const* base, size_t size, off_t offset, o
   free(bounce);
   return moved;
 }
+
+/* PyTorch is linked with these and calls none of them here. */
+static outcome no(void)
+{
+  outcome const failed = {5002, 0};
+  return failed;
+}
+outcome cuFileBufRegister(void) { return no(); }
+outcome cuFileBufDeregister(void) { return no(); }
+outcome cuFileDriverClose(void) { return no(); }
+outcome cuFileReadAsync(void) { return no(); }
+outcome cuFileWriteAsync(void) { return no(); }
+outcome cuFileStreamRegister(void) { return no(); }
+outcome cuFileStreamDeregister(void) { return no(); }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains plain and offloaded to disk over the libcufile on the loader's path; prints an account.
+"""Trains plain and offloaded to disk over the libcufile that is preloaded; prints an account.
 
 Usage: gpudirect_worker.py LIBRARY SPILL PLAN
 """

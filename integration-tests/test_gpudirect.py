@@ -27,16 +27,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler for the test's libcufile")
     made = tmp_path_factory.mktemp("cufile") / "libcufile.so.0"
     source = HERE / "fake_cufile.c"
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
+    subprocess.run(
+        [COMPILER, "-shared", "-fPIC", f"-Wl,-soname,{made.name}", "-o", made, source, "-ldl"],
+        check=True,
+    )
     return made
 
 
 def account(library: Path, spill: Path, plan: str, **environment: str) -> dict[str, Any]:
     command = [sys.executable, HERE / "gpudirect_worker.py", library, spill, plan]
-    path = f"{library.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "LD_LIBRARY_PATH": path, **environment},
+        env={**os.environ, "LD_PRELOAD": str(library), **environment},  # PyTorch brings its own.
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
