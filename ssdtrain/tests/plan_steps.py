@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass, field
 
@@ -197,3 +198,43 @@ def random_step(
         s.free(max(s.others - rng.choice([0, 1]), 0))
         s.release(name)
     return s.build(device_type)
+
+
+def micro_batches(step: Timeline, count: int) -> Timeline:
+    """So many equal steps, all forward and then all backward, the last forward first.
+
+    `step` saves everything before it needs anything.
+    """
+    forward = [tick for tick in step.ticks if tick.kind == "save"]
+    backward = [tick for tick in step.ticks if tick.kind == "need"]
+    if [*forward, *backward] != list(step.ticks):
+        raise ValueError("the step needs something before it has saved everything")
+    turn, groups = backward[0].seconds, len(step.groups)
+    ticks = [
+        dataclasses.replace(tick, group=tick.group + j * groups, seconds=tick.seconds + j * turn)
+        for j in range(count)
+        for tick in forward
+    ]
+    begins = {}
+    for position, j in enumerate(reversed(range(count))):
+        begins[j] = len(ticks) - len(forward)
+        later = (count - 1) * turn + position * (step.seconds - turn)
+        ticks += [
+            dataclasses.replace(tick, group=tick.group + j * groups, seconds=tick.seconds + later)
+            for tick in backward
+        ]
+    found = [
+        dataclasses.replace(
+            group,
+            saved_at=group.saved_at + j * len(forward),
+            needed_at=None if group.needed_at is None else group.needed_at + begins[j],
+            released_after=group.released_after + begins[j],
+            recompute_inputs=tuple(source + j * groups for source in group.recompute_inputs),
+        )
+        for j in range(count)
+        for group in step.groups
+    ]
+    return Timeline(
+        tuple(ticks), tuple(found), count * step.seconds, step.tail_peak, step.device_type,
+        step.resident_known, signature_of(group.nbytes for group in found),
+    )  # fmt: skip

@@ -146,7 +146,7 @@ class Placer:
             return []
         limits = self._limits
         room = min(limits.disk_bytes, limits.write_bytes or limits.disk_bytes)
-        staging = limits.host_bytes
+        staging = self.pinned_ceiling
         if self.host_allowed:
             least = max(limits.staging_bytes, staging // 8, 2 * int(self._bytes.max(initial=0)))
             staging = min(staging // 2, least)
