@@ -24,7 +24,8 @@ def main(graph: str, layer: str, kind: str) -> None:
     function, arguments, wrt = make_pyg(kind, cell(layer, graph).graph)
     print("{}", flush=True)
     try:
-        compiled = torch.compile(function, dynamic=False)
+        # An object with a call is not what torch.compile takes; a function is.
+        compiled = torch.compile(lambda *rest: function(*rest), dynamic=False)
         runs = [runner(compiled, arguments, wrt, training) for training in (False, True)]
         for run in runs:
             run()

@@ -20,6 +20,16 @@ PYG = {"RGCN": ("RGCNConv", "FastRGCNConv"), "RGAT": ("RGATConv",), "HGT": ("HGT
 """PyG's layers for the same work."""
 
 
+class _Values:
+    """A layer that gives a dict, as a function that gives what is in it."""
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        self.layer = layer
+
+    def __call__(self, *arguments: Any) -> list[Tensor]:
+        return [value for value in self.layer(*arguments).values() if value is not None]
+
+
 def make_pyg(kind: str, g: hector.Graph, width: int = 64) -> Call:
     """A layer of PyG with one head.
 
@@ -59,7 +69,4 @@ def make_pyg(kind: str, g: hector.Graph, width: int = 64) -> Call:
         edges[relation] = g.edge_index[:, ids] - shift
     made = peers.HGTConv(width, width, (list(rows), list(edges)), heads=1).to(g.device)
 
-    def run(*arguments: Any) -> list[Tensor]:
-        return [value for value in made(*arguments).values() if value is not None]
-
-    return run, (rows, edges), [*rows.values(), *made.parameters()]
+    return _Values(made), (rows, edges), [*rows.values(), *made.parameters()]

@@ -31,6 +31,10 @@ class Kernel:
         Rows read through a map count as often as the map has source rows, from memory.
     launches : int
         At most; second passes count, whether the graph needs them or not.
+    ops : tuple of Value
+        Its operators in order.
+    stored : tuple of Value
+        Those of them that are in memory afterwards.
     """
 
     name: str
@@ -38,6 +42,8 @@ class Kernel:
     bytes: int
     flops: int
     launches: int
+    ops: tuple[Value, ...] = ()
+    stored: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,11 @@ class Account:
     def bytes(self) -> int:
         """Of all kernels."""
         return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def flops(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.flops for kernel in self.kernels)
 
     @property
     def launches(self) -> int:
@@ -116,7 +127,7 @@ def _size(value: Value, counts: Counts) -> int:
 def of_torch(function: Function, counts: Counts) -> Account:
     """The account of a fused function that PyTorch runs, operator by operator."""
     kernels = tuple(
-        Kernel(cost.op.op, "operator", cost.bytes, cost.flops, 1)
+        Kernel(cost.op.op, "operator", cost.bytes, cost.flops, 1, (cost.op,), (cost.op,))
         for cost in function_cost(function, counts).ops
         if cost.op.op not in _NOTHING
     )

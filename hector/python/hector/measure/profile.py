@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch._C._autograd import DeviceType
 
 from hector.measure.timing import Run
 
@@ -40,6 +41,6 @@ def kernel_times(run: Run) -> list[KernelTime]:
     with torch.profiler.profile(activities=activities) as seen:
         run()
         torch.cuda.synchronize()
-    events = [e for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    events = [e for e in seen.events() if e.device_type == DeviceType.CUDA]
     events.sort(key=lambda event: event.time_range.start)
     return [KernelTime(e.name, e.time_range.elapsed_us() / 1e3) for e in events]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "Run", "backward_milliseconds", "copy_rate", "milliseconds", "peak_bytes", "queued",
-    "replayed", "runner",
+    "Run", "backward_milliseconds", "copy_rate", "milliseconds", "peak_bytes", "product_rate",
+    "queued", "replayed", "runner",
 ]  # fmt: skip
 
 Run = Callable[[], object]
@@ -81,12 +81,17 @@ def _once(run: Run, device: torch.device) -> float:
         before = time.perf_counter()
         run()
         return (time.perf_counter() - before) * 1e3
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, stop = _events()
     start.record()
     run()
     stop.record()
     stop.synchronize()
     return float(start.elapsed_time(stop))
+
+
+def _events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return start, torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def queued(run: Run, repeats: int = 10) -> float:
@@ -98,19 +103,19 @@ def queued(run: Run, repeats: int = 10) -> float:
         run()
     times = []
     for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(8_000_000)
+        start, stop = _events()
+        torch.cuda._sleep(8_000_000)  # type: ignore[no-untyped-call]
         start.record()
         run()
         stop.record()
         stop.synchronize()
-        times.append(start.elapsed_time(stop))
+        times.append(float(start.elapsed_time(stop)))
     return statistics.median(times)
 
 
 def replayed(run: Run) -> float:
     """Median time of a call replayed as a CUDA graph, in milliseconds."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -151,3 +156,10 @@ def copy_rate(device: torch.device) -> float:
     a = torch.zeros(count, device=device)
     b = torch.empty_like(a)
     return 2 * a.numel() * 4 / milliseconds(lambda: b.copy_(a), device) * 1e3
+
+
+def product_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Flops a second of a large product of square matrices, as PyTorch is told to round it."""
+    side = 8192 if device.type == "cuda" else 1024
+    a = torch.ones(side, side, device=device, dtype=dtype)
+    return 2 * side**3 / milliseconds(lambda: a @ a, device, 0.3) * 1e3

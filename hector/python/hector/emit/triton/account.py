@@ -64,10 +64,10 @@ def _kernel(module: _Module, each: Group, stored: tuple[Value, ...], counts: Cou
     written = sum(_size(op.type, counts.rows(op.type.space)) for op in stored)
     return Kernel(
         module._kernel_name(each), each.family.value, _reads(each, counts) + written,
-        _flops(each, counts), _LAUNCHES.get(each.family, 1),
+        _flops(each, counts), _LAUNCHES.get(each.family, 1), tuple(each.ops), stored,
     )  # fmt: skip
 
 
 def _operator(op: Value, counts: Counts, flops: int) -> Kernel:
     moved = sum(_size(x.type, counts.rows(x.type.space)) for x in (op, *op.operands))
-    return Kernel(f"{op.op} by PyTorch", "operator", moved, flops, 1)
+    return Kernel(f"{op.op} by PyTorch", "operator", moved, flops, 1, (op,), (op,))
