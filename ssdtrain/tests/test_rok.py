@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import gc
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from ssdtrain import rok
+from ssdtrain import rok, rok_running
 from ssdtrain.live_bytes import LiveBytes, peak_over_resident
 from ssdtrain.rok_report import draw, print_table, write_csv, write_json
+from ssdtrain.steering import Steering, StepOrder, StepResult
 
 WIDTH = 64
 
@@ -127,6 +129,70 @@ def test_recompute_computes_blocks_twice_in_a_step(
     assert [block.calls for block in blocks] == [4] * 4  # 1 to warm up, 1 watched, 2 timed
     rok.measure(work, [2], ["recompute"], **arguments)
     assert [block.calls for block in blocks] == [4 + 8] * 4
+
+
+def test_strategies_take_turns_forwards_and_backwards(
+    work: rok.Work, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+    plain = rok_running.Keeping.timed
+
+    def timed(self: rok_running.Keeping, batch: Any) -> float:
+        turns.append(type(self).__name__)
+        return plain(self, batch)
+
+    monkeypatch.setattr(rok_running.Keeping, "timed", timed)
+    rok.measure(work, [2], ["keep", "recompute", "offload"], **{**arguments, "steps": 3})
+    there = ["Keeping", "Recomputing", "Offloading"]
+    assert turns == [*there, *reversed(there), *there]
+
+
+def test_what_others_compute_between_is_no_part_of_a_planned_step(
+    work: rok.Work, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float] = []
+    plain_end = Steering.end_step
+
+    def end_step(self: Steering, order: StepOrder, result: StepResult) -> None:
+        if order.mode == "planned":
+            seconds.append(result.seconds)
+        plain_end(self, order, result)
+
+    monkeypatch.setattr(Steering, "end_step", end_step)
+    plain_loss = work.loss
+
+    def loss(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+        # Far longer than a step, in every step that is not planned.
+        time.sleep(0.0 if model._forward_pre_hooks else 0.5)
+        return plain_loss(model, ids)
+
+    work.loss = loss
+    arguments |= {"steps": 3, "warmup": 3}
+    rok.measure(work, [2], ["keep", "planned"], **arguments)
+    assert len(seconds) >= 3
+    assert max(seconds) < 0.5
+
+
+def test_memory_that_runs_out_in_a_later_turn_is_a_row(
+    work: rok.Work, arguments: dict[str, Any]
+) -> None:
+    calls = []
+    plain = work.loss
+
+    def loss(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 5:  # Warm-up, peak, a turn of each; then keep's second.
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(model, ids)
+
+    work.loss = loss
+    arguments |= {"steps": 3, "warmup": 1}
+    keep, other = rok.measure(work, [2], ["keep", "recompute"], **arguments)
+    assert {keep.status, other.status} == {"ok", "out of memory"}
+    failed, fine = (keep, other) if keep.status != "ok" else (other, keep)
+    assert failed.peak_bytes is failed.seconds is None
+    assert fine.seconds is not None
+    assert all(p.grad is None for p in work.model.parameters())
 
 
 def test_a_forward_of_the_blocks_own_comes_back(work: rok.Work, arguments: dict[str, Any]) -> None:

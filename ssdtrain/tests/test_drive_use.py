@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's arithmetic of what a drive moved in the time that it had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from drive_use import Drive, Use, measure_drive, median_bytes, moved
+
+
+def test_bytes_within_a_time() -> None:
+    # Handed over at once, written one after the other.
+    spans = [(0.0, 1.0, 100), (0.0, 2.0, 100), (0.0, 4.0, 100)]
+    assert moved(iter(spans), 0.0, 4.0) == pytest.approx(300)
+    assert moved(iter(spans), 0.0, 2.0) == pytest.approx(200)
+    assert moved(iter(reversed(spans)), 1.5, 3.0) == pytest.approx(100)
+    assert moved(iter(spans), 5.0, 6.0) == 0
+    # Two that ended at one moment share the time up to it.
+    assert moved(iter([(0.0, 1.0, 100), (0.0, 1.0, 50)]), 0.0, 1.0) == pytest.approx(150)
+
+
+def test_shares_are_of_each_directions_own_time() -> None:
+    use = Use(written=1e9, read=1e9, forward=0.5, backward=1.0)
+    assert use.shares(Drive(write=4e9, read=2e9)) == (0.5, 0.5)
+
+
+def test_half_of_the_bytes() -> None:
+    assert median_bytes([1, 1, 1, 1, 64]) == 64
+    assert median_bytes([2, 2, 2, 1]) == 2
+    with pytest.raises(ValueError, match="no sizes"):
+        median_bytes([])
+
+
+def test_a_drive_has_both_rates(tmp_path: Path) -> None:
+    found = measure_drive(str(tmp_path), 1 << 20, 4, seconds=0.0)
+    assert found.write > 0
+    assert found.read > 0
+    assert list(tmp_path.iterdir()) == []
