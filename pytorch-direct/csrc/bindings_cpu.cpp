@@ -5,6 +5,7 @@
 #include "rmat.hpp"
 #include "scatter_add_cpu.hpp"
 
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -69,6 +70,7 @@ py::tuple emulate(Address table,
                   std::string const& id_kind,
                   std::int64_t count,
                   bool wrap,
+                  bool merge,
                   Address positions,
                   Address out,
                   std::int64_t threads)
@@ -87,7 +89,8 @@ py::tuple emulate(Address table,
                                   : id_kind == "int64" ? IdKind::int64
                                                        : IdKind::key,
                                   wrap,
-                                  {&slot, nullptr, nullptr, 0}};
+                                  {&slot, nullptr, nullptr, 0},
+                                  merge};
   auto const path = choose_path(arguments, row, element_bytes);
   gather_emulated(arguments, path, row, element_bytes, threads);
   char const* const forms[] = {"direct", "line", "strided"};
@@ -95,7 +98,67 @@ py::tuple emulate(Address table,
   return py::make_tuple(forms[static_cast<int>(path.form)], path.width, bad);
 }
 
+Cast cast_of(std::string const& name)
+{
+  static std::map<std::string, Cast> const known{{"float64", Cast::float64},
+                                                 {"float32", Cast::float32},
+                                                 {"float16", Cast::float16},
+                                                 {"bfloat16", Cast::bfloat16},
+                                                 {"float8_e4m3fn", Cast::float8_e4m3fn},
+                                                 {"float8_e5m2", Cast::float8_e5m2},
+                                                 {"int8", Cast::int8},
+                                                 {"uint8", Cast::uint8}};
+  auto const found = known.find(name);
+  if (found == known.end()) { throw std::invalid_argument("gather: no conversion of " + name); }
+  return found->second;
+}
+
+void emulate_cast(Address table,
+                  std::int64_t rows,
+                  std::int64_t stride,
+                  std::int64_t elements,
+                  Address ids,
+                  std::string const& id_kind,
+                  std::int64_t count,
+                  bool merge,
+                  Address out,
+                  std::int64_t out_element_bytes,
+                  std::string const& from,
+                  std::string const& to,
+                  std::optional<double> factor,
+                  Address row_factor,
+                  std::int64_t threads)
+{
+  GatherArguments const arguments{bytes_at(table),
+                                  rows,
+                                  stride,
+                                  elements * out_element_bytes,
+                                  bytes_at(ids),
+                                  count,
+                                  nullptr,
+                                  bytes_at(out),
+                                  id_kind == "int64" ? IdKind::int64 : IdKind::key,
+                                  false,
+                                  {},
+                                  merge};
+  gather_cast_emulated(arguments, conversion_of(from, to, elements, factor, row_factor), threads);
+}
+
 }  // namespace
+
+Conversion conversion_of(std::string const& from,
+                         std::string const& to,
+                         std::int64_t elements,
+                         std::optional<double> factor,
+                         Address row_factor)
+{
+  return {cast_of(from),
+          cast_of(to),
+          elements,
+          factor.has_value() || row_factor != 0,
+          static_cast<float>(factor.value_or(1)),
+          reinterpret_cast<float const*>(bytes_at(row_factor))};
+}
 
 void bind_cpu(py::module_& module)
 {
@@ -103,6 +166,8 @@ void bind_cpu(py::module_& module)
   module.def("scatter_add_cpu", &scatter_add);
   module.def(
     "emulate_gather", &emulate, "Run the GPU's gather kernel thread by thread on the host.");
+  module.def(
+    "emulate_cast", &emulate_cast, "Run the GPU's converting gather thread by thread on the host.");
   module.def("rmat_edges",
              [](std::int64_t nodes,
                 std::int64_t first,

@@ -33,9 +33,12 @@ py::object gather(int device,
                   bool wrap,
                   Address out,
                   std::int64_t out_element_bytes,
-                  Cast cast_from,
-                  Cast cast_to,
+                  std::string const& cast_from,
+                  std::string const& cast_to,
+                  std::optional<double> factor,
+                  Address row_factor,
                   std::int64_t region_bytes,
+                  bool merge,
                   Address workspace,
                   std::size_t workspace_bytes,
                   int max_blocks)
@@ -59,12 +62,14 @@ py::object gather(int device,
                               wrap,
                               bad_id_sink(device, stream)};
     if (region_bytes > 0) {
-      order_by_address(arguments, launch, region_bytes, bytes_at(workspace), workspace_bytes);
+      order_by_address(
+        arguments, launch, region_bytes, merge, bytes_at(workspace), workspace_bytes);
     }
-    if (cast_to == Cast::none) {
+    if (cast_to.empty()) {
       gather_bytes(arguments, row, element_bytes, launch);
     } else {
-      gather_cast(arguments, elements, {cast_from, cast_to}, launch);
+      gather_cast(
+        arguments, conversion_of(cast_from, cast_to, elements, factor, row_factor), launch);
     }
   }
   return py::none();
@@ -87,16 +92,6 @@ void translate(std::exception_ptr pointer)
 void bind_cuda(py::module_& module)
 {
   py::register_local_exception_translator(&translate);
-  py::enum_<Cast>(module, "Cast")
-    .value("none", Cast::none)
-    .value("float64", Cast::float64)
-    .value("float32", Cast::float32)
-    .value("float16", Cast::float16)
-    .value("bfloat16", Cast::bfloat16)
-    .value("float8_e4m3fn", Cast::float8_e4m3fn)
-    .value("float8_e5m2", Cast::float8_e5m2)
-    .value("int8", Cast::int8)
-    .value("uint8", Cast::uint8);
   module.def("gather_cuda", &gather);
   module.def("order_workspace_bytes", &order_workspace_bytes);
   module.def("uses_bad_ids", &uses_bad_ids);

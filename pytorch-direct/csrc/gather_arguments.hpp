@@ -53,7 +53,16 @@ struct GatherArguments {
   IdKind id_kind;
   bool wrap;  ///< Negative ids count from the end.
   BadIdSink bad;
+  /// The ids are sorted, and what equal ones name is read once (`id_kind` is `key`).
+  bool merge = false;
 };
+
+/// Rows that a thread works on at once: a request over the link then waits for no other, so that
+/// few multiprocessors keep the link full.
+inline constexpr int kRowsAtOnce = 4;
+
+/// Entries that share one read at most, so that a batch of one id is not the work of one warp.
+inline constexpr std::int64_t kMergedAtMost = 64;
 
 enum class GatherForm : std::int32_t {
   direct,  ///< `lanes` threads a row, each copying units of `width` bytes.

@@ -105,6 +105,20 @@ PD_HOST_DEVICE void report_bad(GatherArguments const& a, std::int64_t position)
 #endif
 }
 
+/// How many entries take what entry `i` reads: 1, or more where equal ids are merged; 0 where an
+/// entry before it reads for it, or past the end.
+PD_HOST_DEVICE int takers_of(GatherArguments const& a, std::int64_t i)
+{
+  if (i >= a.count) { return 0; }
+  if (!a.merge) { return 1; }
+  auto const* const keys = static_cast<std::uint32_t const*>(a.ids);
+  auto const key         = load(keys + i);
+  if (i % kMergedAtMost != 0 && load(keys + i - 1) == key) { return 0; }
+  auto end = i + 1;
+  while (end < a.count && end % kMergedAtMost != 0 && load(keys + end) == key) { ++end; }
+  return static_cast<int>(end - i);
+}
+
 /// Form `direct`.
 template <int Width>
 PD_HOST_DEVICE void gather_direct(GatherArguments const& a,
@@ -112,78 +126,153 @@ PD_HOST_DEVICE void gather_direct(GatherArguments const& a,
                                   std::int64_t thread,
                                   std::int64_t threads)
 {
-  auto const lane  = thread & ((std::int64_t{1} << path.lane_bits) - 1);
-  auto const lanes = std::int64_t{1} << path.lane_bits;
-  auto const step  = threads >> path.lane_bits;
-  auto const units = a.row_bytes / Width;
-  for (auto i = thread >> path.lane_bits; i < a.count; i += step) {
-    auto const row = row_of(a, i);
-    auto* const to = reinterpret_cast<Unit<Width>*>(target_of(a, i));
-    if (row < 0) {
-      report_bad(a, i);
-      for (auto unit = lane; unit < units; unit += lanes) { to[unit] = all_ones<Unit<Width>>(); }
-      continue;
+  auto const lane   = thread & ((std::int64_t{1} << path.lane_bits) - 1);
+  auto const lanes  = std::int64_t{1} << path.lane_bits;
+  auto const groups = threads >> path.lane_bits;
+  auto const units  = a.row_bytes / Width;
+  for (auto first = (thread >> path.lane_bits) * kRowsAtOnce; first < a.count;
+       first += groups * kRowsAtOnce) {
+    Unit<Width> const* from[kRowsAtOnce];
+    Unit<Width>* to[kRowsAtOnce];
+    int takers[kRowsAtOnce];
+    PD_UNROLL
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      takers[k] = takers_of(a, first + k);
+      from[k]   = nullptr;
+      to[k]     = nullptr;
+      if (takers[k] == 0) { continue; }
+      auto const row = row_of(a, first + k);
+      if (row < 0) { report_bad(a, first + k); }
+      if (row >= 0) { from[k] = reinterpret_cast<Unit<Width> const*>(a.table + row * a.stride); }
+      to[k] = reinterpret_cast<Unit<Width>*>(target_of(a, first + k));
     }
-    auto const* const from = reinterpret_cast<Unit<Width> const*>(a.table + row * a.stride);
-    for (auto unit = lane; unit < units; unit += lanes) { to[unit] = load(from + unit); }
+    for (auto unit = lane; unit < units; unit += lanes) {
+      Unit<Width> value[kRowsAtOnce];
+      PD_UNROLL
+      for (int k = 0; k < kRowsAtOnce; ++k) {
+        value[k] = from[k] == nullptr ? all_ones<Unit<Width>>() : load(from[k] + unit);
+      }
+      PD_UNROLL
+      for (int k = 0; k < kRowsAtOnce; ++k) {
+        if (takers[k] == 0) { continue; }
+        to[k][unit] = value[k];
+        for (int taker = 1; taker < takers[k]; ++taker) {
+          reinterpret_cast<Unit<Width>*>(target_of(a, first + k + taker))[unit] = value[k];
+        }
+      }
+    }
   }
 }
 
-/// Store 16 bytes as units of `Width`.
+/// 16 bytes of a line, of which those from `low` up to `high` belong to the row.
+struct Chunk {
+  Unit128 bytes;
+  int low;
+  int high;
+};
+
+/// The 16 bytes at `offset` in a row that begins at `begin`, both as lines of the source divide it.
 template <int Width>
-PD_HOST_DEVICE void store_chunk(std::byte* to, Unit128 const& chunk)
+PD_HOST_DEVICE Chunk load_chunk(GatherArguments const& a,
+                                std::byte const* begin,
+                                std::int64_t offset)
+{
+  Chunk chunk{all_ones<Unit128>(), 0, 16};
+  if (offset < 0) { chunk.low = static_cast<int>(-offset < 16 ? -offset : 16); }
+  if (offset + 16 > a.row_bytes) {
+    auto const left = a.row_bytes - offset;
+    chunk.high      = static_cast<int>(left > 0 ? left : 0);
+  }
+  if (chunk.low >= chunk.high || begin == nullptr) { return chunk; }
+  auto const* const from = begin + offset;
+  auto const* const end  = a.table + (a.rows - 1) * a.stride + a.row_bytes;
+  // Bytes of neighbouring rows come along and are left out when storing: one request instead of
+  // several. Outside of the table nothing is read.
+  if (from >= a.table && from + 16 <= end) {
+    chunk.bytes = load(reinterpret_cast<Unit128 const*>(from));
+    return chunk;
+  }
+  if constexpr (Width == 16) {
+    chunk.bytes = load(reinterpret_cast<Unit128 const*>(from));
+  } else {
+    PD_UNROLL
+    for (int at = 0; at < 16; at += Width) {
+      if (at < chunk.low || at >= chunk.high) { continue; }
+      auto const unit  = load(reinterpret_cast<Unit<Width> const*>(from + at));
+      auto const shift = at % 8 * 8;
+      auto const mask  = static_cast<std::uint64_t>(all_ones<Unit<Width>>()) << shift;
+      auto& word       = chunk.bytes.word[at / 8];
+      word             = (word & ~mask) | (static_cast<std::uint64_t>(unit) << shift);
+    }
+  }
+  return chunk;
+}
+
+/// Store what belongs to the row; `to` is where byte 0 of the chunk would go.
+template <int Width>
+PD_HOST_DEVICE void store_chunk(std::byte* to, Chunk const& chunk)
 {
   if constexpr (Width == 16) {
-    *reinterpret_cast<Unit128*>(to) = chunk;
+    if (chunk.low < chunk.high) { *reinterpret_cast<Unit128*>(to) = chunk.bytes; }
   } else {
     constexpr int kPerWord = 8 / Width;
+    PD_UNROLL
     for (int unit = 0; unit < 16 / Width; ++unit) {
-      auto const word = chunk.word[unit / kPerWord] >> (unit % kPerWord * Width * 8);
+      if (unit * Width < chunk.low || unit * Width >= chunk.high) { continue; }
+      auto const word = chunk.bytes.word[unit / kPerWord] >> (unit % kPerWord * Width * 8);
       reinterpret_cast<Unit<Width>*>(to)[unit] = static_cast<Unit<Width>>(word);
     }
   }
 }
 
 /// Form `line`: thread 0 of 8 begins at a line boundary at or before the row, and what lies outside
-/// of the row is left out, never read.
+/// of the row is left out.
 template <int Width>
 PD_HOST_DEVICE void gather_line(GatherArguments const& a,
                                 GatherPath const& path,
                                 std::int64_t thread,
                                 std::int64_t threads)
 {
-  auto const group  = thread >> 3;
   auto const groups = threads >> 3;
   auto const lane   = thread & 7;
-  auto const step   = groups / path.lines;
-  auto const turn   = groups % path.lines;
-  auto line         = group % path.lines;
-  for (auto i = group / path.lines; i < a.count; i += step) {
-    auto const row     = row_of(a, i);
-    auto* const target = target_of(a, i);
-    // Where the row's first byte stands in its line; a bad row is filled as if it began one.
-    auto const* const begin = row < 0 ? nullptr : a.table + row * a.stride;
-    auto const lead   = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) &
-                                                  static_cast<std::uintptr_t>(kLineBytes - 1));
-    auto const offset = line * kLineBytes + lane * 16 - lead;
-    bool const whole  = offset >= 0 && offset + 16 <= a.row_bytes;
-    if (row < 0) { report_bad(a, i); }
-    if (whole) {
-      auto const chunk =
-        row < 0 ? all_ones<Unit128>() : load(reinterpret_cast<Unit128 const*>(begin + offset));
-      store_chunk<Width>(target + offset, chunk);
-    } else {
-      for (auto at = offset; at < offset + 16; at += Width) {
-        if (at < 0 || at >= a.row_bytes) { continue; }
-        *reinterpret_cast<Unit<Width>*>(target + at) =
-          row < 0 ? all_ones<Unit<Width>>()
-                  : load(reinterpret_cast<Unit<Width> const*>(begin + at));
+  auto const items  = a.count * path.lines;
+  for (auto first = (thread >> 3) * kRowsAtOnce; first < items; first += groups * kRowsAtOnce) {
+    auto i    = first / path.lines;
+    auto line = first - i * path.lines;
+    Chunk chunk[kRowsAtOnce];
+    std::byte* to[kRowsAtOnce];
+    int takers[kRowsAtOnce];
+    PD_UNROLL
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      takers[k] = takers_of(a, i);
+      chunk[k]  = {};
+      to[k]     = nullptr;
+      if (takers[k] != 0) {
+        auto const row = row_of(a, i);
+        if (row < 0) { report_bad(a, i); }
+        // Where the row's first byte stands in its line; a bad row is filled as if it began one.
+        auto const* const begin = row < 0 ? nullptr : a.table + row * a.stride;
+        auto const lead   = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) &
+                                                      static_cast<std::uintptr_t>(kLineBytes - 1));
+        auto const offset = line * kLineBytes + lane * 16 - lead;
+        chunk[k]          = load_chunk<Width>(a, begin, offset);
+        to[k]             = target_of(a, i) + offset;
+      }
+      if (++line == path.lines) {
+        line = 0;
+        ++i;
       }
     }
-    line += turn;
-    if (line >= path.lines) {
-      line -= path.lines;
-      ++i;
+    PD_UNROLL
+    for (int k = 0; k < kRowsAtOnce; ++k) {
+      if (takers[k] == 0) { continue; }
+      store_chunk<Width>(to[k], chunk[k]);
+      if (takers[k] == 1) { continue; }
+      auto const entry  = (first + k) / path.lines;
+      auto const offset = to[k] - target_of(a, entry);
+      for (int taker = 1; taker < takers[k]; ++taker) {
+        store_chunk<Width>(target_of(a, entry + taker) + offset, chunk[k]);
+      }
     }
   }
 }

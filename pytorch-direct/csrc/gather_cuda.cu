@@ -8,9 +8,9 @@
 namespace pytorch_direct {
 namespace {
 
-// Four blocks of 512 fill a multiprocessor: what hides the latency of the link is threads.
+// Two blocks of 512: what hides the latency of the link is requests, of which a thread has four.
 template <int Width>
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads, 2)
   direct_kernel(GatherArguments const arguments, GatherPath const path)
 {
   auto const thread  = blockIdx.x * std::int64_t{kBlockThreads} + threadIdx.x;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
 }
 
 template <int Width>
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads, 2)
   line_kernel(GatherArguments const arguments, GatherPath const path)
 {
   auto const thread  = blockIdx.x * std::int64_t{kBlockThreads} + threadIdx.x;
@@ -45,9 +45,9 @@ std::int64_t threads_wanted(GatherArguments const& a,
 {
   switch (path.form) {
     case GatherForm::direct:
-      return a.count << path.lane_bits;
+      return (a.count << path.lane_bits) / kRowsAtOnce + 1;
     case GatherForm::line:
-      return a.count * path.lines * 8;
+      return a.count * path.lines * 8 / kRowsAtOnce + 1;
     default:
       return a.count * shape.elements;
   }

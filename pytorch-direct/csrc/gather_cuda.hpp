@@ -5,6 +5,7 @@
 #pragma once
 
 #include "gather_arguments.hpp"
+#include "gather_cast.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,32 +21,16 @@ struct Launch {
 
 inline constexpr int kBlockThreads = 512;
 
-/// Number types of a fused cast; `none` copies bytes.
-enum class Cast : std::int32_t {
-  none,
-  float64,
-  float32,
-  float16,
-  bfloat16,
-  float8_e4m3fn,
-  float8_e5m2,
-  int8,
-  uint8
-};
-
-struct CastPair {
-  Cast from = Cast::none;
-  Cast to   = Cast::none;
-};
-
 /// Bytes of workspace that ordering a batch needs.
 [[nodiscard]] std::size_t order_workspace_bytes(int device, std::int64_t count);
 
-/// Check the ids of `arguments` and sort them by region of `region_bytes`; `arguments` then reads
-/// the sorted keys and writes through the permutation. At most 2^32 - 1 ids and rows.
+/// Check the ids of `arguments` and sort them by region of `region_bytes`, or wholly where `merge`
+/// is to read equal ids once; `arguments` then reads the sorted keys and writes through the
+/// permutation. At most 2^32 - 1 ids and rows.
 void order_by_address(GatherArguments& arguments,
                       Launch const& launch,
                       std::int64_t region_bytes,
+                      bool merge,
                       std::byte* workspace,
                       std::size_t workspace_bytes);
 
@@ -55,11 +40,9 @@ void gather_bytes(GatherArguments const& arguments,
                   std::int64_t element_bytes,
                   Launch const& launch);
 
-/// Gather contiguous rows of `elements` numbers and convert each; `arguments.row_bytes` is that of
-/// `out`.
+/// Gather contiguous rows and convert each number; `arguments.row_bytes` is that of `out`.
 void gather_cast(GatherArguments const& arguments,
-                 std::int64_t elements,
-                 CastPair cast,
+                 Conversion const& conversion,
                  Launch const& launch);
 
 /// Multiprocessors of a device.

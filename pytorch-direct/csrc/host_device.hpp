@@ -8,3 +8,9 @@
 #else
 #define PD_HOST_DEVICE inline
 #endif
+
+#if defined(__CUDA_ARCH__)
+#define PD_UNROLL _Pragma("unroll")
+#else
+#define PD_UNROLL
+#endif

@@ -74,6 +74,7 @@ std::size_t order_workspace_bytes(int device, std::int64_t count)
 void order_by_address(GatherArguments& arguments,
                       Launch const& launch,
                       std::int64_t region_bytes,
+                      bool merge,
                       std::byte* workspace,
                       std::size_t workspace_bytes)
 {
@@ -84,7 +85,9 @@ void order_by_address(GatherArguments& arguments,
   auto const high_bit = static_cast<int>(
     std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(arguments.rows - 1, 0))));
   int low_bit = 0;
-  while (low_bit < high_bit && (arguments.stride << (low_bit + 1)) <= region_bytes) { ++low_bit; }
+  while (!merge && low_bit < high_bit && (arguments.stride << (low_bit + 1)) <= region_bytes) {
+    ++low_bit;
+  }
   // A table within one region needs no order.
   if (low_bit >= high_bit) { return; }
 
@@ -118,6 +121,7 @@ void order_by_address(GatherArguments& arguments,
   arguments.positions = positions.Current();
   arguments.wrap      = false;
   arguments.bad       = {};
+  arguments.merge     = merge;
 }
 
 }  // namespace pytorch_direct

@@ -92,12 +92,12 @@ def test_kernel_reads_and_writes_each_byte_of_each_row(case, threads, shift, per
     assert (out[start + count * row_bytes :] == 0x5A).all()
 
 
-def emulate(table, ids, out, *, threads=96, positions=None, wrap=False, kind=None):
+def emulate(table, ids, out, *, threads=96, positions=None, wrap=False, kind=None, merge=False):
     bytes_ = table.element_size()
     return _native.emulate_gather(
         table.data_ptr(), table.shape[0], table.stride(0) * bytes_, table.shape[1:],
         [step * bytes_ for step in table.stride()[1:]], bytes_, ids.data_ptr(),
-        kind or str(ids.dtype).removeprefix("torch."), ids.numel(), wrap,
+        kind or str(ids.dtype).removeprefix("torch."), ids.numel(), wrap, merge,
         0 if positions is None else positions.data_ptr(), out.data_ptr(), threads,
     )  # fmt: skip
 
@@ -140,6 +140,24 @@ def test_kernel_treats_a_key_of_all_ones_as_bad():
     emulate(table, keys, out, kind="key")
     assert (out[1] == 0xFF).all()
     assert torch.equal(out[[0, 2]], table[[4, 0]])
+
+
+@pytest.mark.parametrize("width", [1, 16, 64, 128, 130, 412, 512, 1028])
+@pytest.mark.parametrize("threads", [32, 96, 512])
+def test_kernel_reads_equal_ids_once_and_serves_each(width, threads):
+    table = random_bytes((9, width), torch.uint8)
+    # Runs of 1, of several, and longer than what one read serves.
+    ids = torch.tensor([0, 2, 2, 2, *[5] * 150, 7, 7, 8])
+    keys = torch.cat([ids, torch.tensor([-1, -1])]).to(torch.int32)
+    positions = torch.randperm(keys.numel()).to(torch.int32)
+    guard = 32
+    out = torch.full((guard + keys.numel() * width + guard,), 0x5A, dtype=torch.uint8)
+    emulate(table, keys, out[guard:], kind="key", positions=positions, merge=True, threads=threads)
+    rows = out[guard:-guard].view(-1, width)[positions.long()]
+    assert torch.equal(rows[:-2], table[ids])
+    assert (rows[-2:] == 0xFF).all()
+    assert (out[:guard] == 0x5A).all()
+    assert (out[-guard:] == 0x5A).all()
 
 
 def test_every_dtype_keeps_its_bits(dtype):

@@ -38,7 +38,9 @@ def test_predictions_are_within_a_third_of_what_was_measured(gib):
 
 
 def test_ordering_pays_for_narrow_rows_of_large_tables_only():
-    pays = module.ordering_pays
+    def pays(*batch: int) -> bool:
+        return gather_model().predict(*batch).ordering_pays
+
     assert pays(2**27, 64, 64, 2**20)
     assert pays(2**23, 1024, 1024, 2**20)
     assert not pays(2**14, 64, 64, 2**20)  # within what stays translated
@@ -47,14 +49,20 @@ def test_ordering_pays_for_narrow_rows_of_large_tables_only():
     assert not pays(2**27, 0, 64, 2**20)  # one row, expanded
 
 
+def test_merging_pays_where_even_uniform_draws_repeat():
+    assert module.way_of(2**15, 4096, 4096, 2**20) == "merged"
+    assert module.way_of(2**30, 64, 64, 2**20) == "ordered"
+    assert module.way_of(2**22, 8192, 8192, 2**10) == "as given"
+
+
 def test_model_can_be_replaced_and_read_from_a_file(tmp_path, monkeypatch):
     values = dataclasses.asdict(gather_model())
     never = GatherModel(**{**values, "sort_seconds": 1e9})
     set_gather_model(never)
     assert gather_model() is never
-    assert not module.ordering_pays(2**27, 64, 64, 2**20)
+    assert module.way_of(2**27, 64, 64, 2**20) == "as given"
     set_gather_model(None)
-    assert module.ordering_pays(2**27, 64, 64, 2**20)
+    assert module.way_of(2**27, 64, 64, 2**20) == "ordered"
 
     path = tmp_path / "model.json"
     path.write_text(json.dumps({**values, "measured_on": "elsewhere"}))

@@ -6,9 +6,6 @@ has_cuda: bool
 cuda_architectures: str
 block_threads: int
 
-class Cast:
-    none: Cast
-
 def gather_cpu(
     table: int,
     rows: int,
@@ -35,11 +32,30 @@ def emulate_gather(
     id_kind: str,
     count: int,
     wrap: bool,
+    merge: bool,
     positions: int,
     out: int,
     threads: int,
     /,
 ) -> tuple[str, int, int]: ...
+def emulate_cast(
+    table: int,
+    rows: int,
+    stride: int,
+    elements: int,
+    ids: int,
+    id_kind: str,
+    count: int,
+    merge: bool,
+    out: int,
+    out_element_bytes: int,
+    cast_from: str,
+    cast_to: str,
+    factor: float | None,
+    row_factor: int,
+    threads: int,
+    /,
+) -> None: ...
 def scatter_add_cpu(
     table: int,
     rows: int,
@@ -82,9 +98,12 @@ def gather_cuda(
     wrap: bool,
     out: int,
     out_element_bytes: int,
-    cast_from: Cast,
-    cast_to: Cast,
+    cast_from: str,
+    cast_to: str,
+    factor: float | None,
+    row_factor: int,
     region_bytes: int,
+    merge: bool,
     workspace: int,
     workspace_bytes: int,
     max_blocks: int,

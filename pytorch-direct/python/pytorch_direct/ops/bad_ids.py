@@ -8,7 +8,7 @@ import torch
 from pytorch_direct import _native
 from pytorch_direct.ops.arguments import bad_id_message
 
-__all__ = ["check", "late_error", "raise_pending"]
+__all__ = ["check", "check_now", "late_error", "raise_pending"]
 
 
 def check(device: torch.device | str | int | None = None) -> None:
@@ -40,6 +40,12 @@ def check(device: torch.device | str | int | None = None) -> None:
         if _native.uses_bad_ids(index):
             torch.cuda.synchronize(index)
             raise_pending(index)
+
+
+def check_now(device: torch.device, stream: torch.cuda.Stream | None = None) -> None:
+    """Wait for one stream of a GPU, by default the current one, and raise for bad ids."""
+    (torch.cuda.current_stream(device) if stream is None else stream).synchronize()
+    raise_pending(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def raise_pending(device: int) -> None:

@@ -4,37 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from datapath_core.errors import UnsupportedError
-from pytorch_direct.ops import gather_cpu, gather_cuda
-from pytorch_direct.ops.arguments import (
-    ID_DTYPES,
-    check_ids,
-    check_memory,
-    check_out,
-    check_source,
-    note_write,
-)
+from pytorch_direct.ops import bad_ids, gather_cpu, gather_cuda
+from pytorch_direct.ops.arguments import ID_DTYPES, check_memory, check_out, note_write
+from pytorch_direct.ops.gather_gradient import gather_with_gradient
+from pytorch_direct.ops.gather_options import CHECKS, Options, checked_options, converted
 from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
 
 __all__ = ["gather", "gather_by_index", "is_row_index"]
-
-ORDERS = ("auto", "none", "address")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to gather; what the backends share."""
-
-    dtype: torch.dtype
-    order: str = "auto"
-    sm_share: float | None = None
-    wrap: bool = False
 
 
 def gather(
@@ -43,9 +26,12 @@ def gather(
     *,
     out: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
+    scale: float | torch.Tensor | None = None,
     order: str = "auto",
+    duplicates: str = "auto",
     sm_share: float | None = None,
     stream: torch.cuda.Stream | None = None,
+    check: str = "later",
 ) -> torch.Tensor:
     """Copy rows by id: ``out[i] = src[ids[i]]``, equal to ``index_select`` to the last bit.
 
@@ -65,16 +51,28 @@ def gather(
         Where the result goes: exactly its shape, dtype and device, memory of its own.
     dtype : torch.dtype, optional
         Convert on the way: what crosses the link is of the table's dtype. Equal to ``.to(dtype)``.
+    scale : float or torch.Tensor, optional
+        Multiply on the way, by one factor or by one for each row of the table (float32, shape
+        ``[rows]``, on the device of the ids or unified): ``(src[ids].float() *
+        scale[ids]).to(dtype)``, in float64 where the result is. Without `dtype` the result is of
+        the table's if that is float16, bfloat16, float32 or float64, else float32. No gradient
+        flows to it.
     order : {"auto", "none", "address"}
         Whether the GPU sorts the batch by address before it reads host memory: ``auto`` does when
         the model in use (:func:`gather_model`) says that it pays. Results do not depend on it; on
         the CPU it changes nothing.
+    duplicates : {"auto", "keep", "merge"}
+        Whether the GPU reads a row that several ids name only once over the link: ``merge`` sorts
+        the batch by id for that, ``auto`` does when the model says that it pays even if the ids
+        were drawn uniformly. Results do not depend on it.
     sm_share : float, optional
         Share of the GPU's multiprocessors to launch blocks for, in (0, 1], so that training can
         overlap; the model's by default.
     stream : torch.cuda.Stream, optional
         Run on this stream, after the work now on the current one. The result belongs to it: make
         other streams wait for it before they read the result.
+    check : {"later", "now"}
+        With CUDA ids: ``now`` waits for the gather and raises for its own bad ids, for debugging.
 
     Returns
     -------
@@ -95,30 +93,20 @@ def gather(
         The GPU cannot read `src`; the text says why and what to do.
     """
     if torch.compiler.is_compiling():
-        return _gather_compiled(src, ids, out, dtype, order, sm_share, stream)
+        return _gather_compiled(
+            src, ids, out, dtype, scale, order, duplicates, sm_share, stream, check
+        )
     with torch._C.DisableTorchFunctionSubclass():
-        options = _checked(src, ids, dtype, order, sm_share)
+        options = checked_options(src, ids, dtype, scale, order, duplicates, sm_share)
+        if check not in CHECKS:
+            raise ValueError(f"check must be 'later' or 'now', not {check!r}")
         if stream is not None:
-            return _gather_on(stream, src, ids, out, options)
-        return _gather(src, ids, out, options)
-
-
-def _checked(
-    src: torch.Tensor,
-    ids: torch.Tensor,
-    dtype: torch.dtype | None,
-    order: str,
-    sm_share: float | None,
-) -> Options:
-    check_source(src, "src")
-    check_ids(ids)
-    if order not in ORDERS:
-        raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, not {order!r}")
-    if sm_share is not None and not 0 < sm_share <= 1:
-        raise ValueError(f"sm_share must be in (0, 1], not {sm_share}")
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"dtype must be a torch.dtype, not {type(dtype).__name__}")
-    return Options(src.dtype if dtype is None else dtype, order, sm_share)
+            rows = _gather_on(stream, src, ids, out, options)
+        else:
+            rows = _gather(src, ids, out, options)
+        if check == "now" and ids.is_cuda:
+            bad_ids.check_now(ids.device, stream)
+        return rows
 
 
 def _gather_compiled(
@@ -126,21 +114,28 @@ def _gather_compiled(
     ids: torch.Tensor,
     out: torch.Tensor | None,
     dtype: torch.dtype | None,
+    scale: float | torch.Tensor | None,
     order: str,
+    duplicates: str,
     sm_share: float | None,
     stream: torch.cuda.Stream | None,
+    check: str,
 ) -> torch.Tensor:
-    if isinstance(src, UnifiedTensor) or out is not None or stream is not None:
+    unified = isinstance(src, UnifiedTensor) or isinstance(scale, UnifiedTensor)
+    if unified or out is not None or stream is not None or check != "later":
         rows: torch.Tensor = _gather_outside_graph(
-            src, ids, out=out, dtype=dtype, order=order, sm_share=sm_share, stream=stream
-        )
+            src, ids, out=out, dtype=dtype, scale=scale, order=order, duplicates=duplicates,
+            sm_share=sm_share, stream=stream, check=check,
+        )  # fmt: skip
         return rows
     operator: Callable[..., torch.Tensor] = torch.ops.pytorch_direct.gather
-    return operator(src, ids, dtype, order, sm_share)
+    factor, row_factor = (None, scale) if isinstance(scale, torch.Tensor) else (scale, None)
+    return operator(src, ids, dtype, order, sm_share, factor, row_factor, duplicates)
 
 
 _gather_outside_graph = outside_graph(
-    gather, "unified tensors, out= and stream= are not traced: compile over u.device_view()"
+    gather,
+    "unified tensors, out=, stream= and check= are not traced: compile over u.device_view()",
 )
 
 
@@ -186,12 +181,11 @@ def _gather(
 ) -> torch.Tensor:
     check_memory("gather", src, ids, out)
     if out is None and src.requires_grad and torch.is_grad_enabled():
-        rows: torch.Tensor = _Gather.apply(src, ids, options)  # type: ignore[no-untyped-call]
-        return rows
-    return _gather_rows(src, ids, out, options)
+        return gather_with_gradient(src, ids, options, gather_rows)
+    return gather_rows(src, ids, out, options)
 
 
-def _gather_rows(
+def gather_rows(
     src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None, options: Options
 ) -> torch.Tensor:
     on_cuda = ids.device.type == "cuda"
@@ -227,45 +221,15 @@ def _gather_rows(
 def _gather_lazily_negated(
     src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None, options: Options
 ) -> torch.Tensor:
-    as_stored = Options(src.dtype, options.order, options.sm_share, options.wrap)
+    as_stored = replace(options, dtype=src.dtype, scale=None)
     bare = torch.conj(src) if src.is_conj() else torch._neg_view(src)
     if isinstance(src, UnifiedTensor):
         bare = bare.as_subclass(UnifiedTensor)
         bare._registration = src._registration
-    rows = _gather_rows(bare, ids, None, as_stored)
+    rows = gather_rows(bare, ids, None, as_stored)
     rows = torch.conj_physical(rows) if src.is_conj() else torch.neg(rows)
-    rows = rows.to(options.dtype)
+    rows = converted(rows, ids, src.shape[0], options).to(options.dtype)
     if out is None:
         return rows
     check_out(out, tuple(rows.shape), options.dtype, ids.device, (src, ids))
     return out.copy_(rows)
-
-
-class _Gather(torch.autograd.Function):
-    """Rows out, gradients of rows added up in the order of the ids, on the table's device."""
-
-    @staticmethod
-    def forward(ctx: Any, src: torch.Tensor, ids: torch.Tensor, options: Options) -> torch.Tensor:
-        ctx.save_for_backward(ids)
-        ctx.table = (src.shape, src.dtype, src.device)
-        return _gather_rows(src, ids, None, options)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (ids,) = ctx.saved_tensors
-        shape, dtype, device = ctx.table
-        return gradient_of_table(gradients[0], ids, shape, dtype, device), None, None
-
-
-def gradient_of_table(
-    gradient: torch.Tensor,
-    ids: torch.Tensor,
-    shape: torch.Size,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
-    """Return the dense gradient of a table of `shape` from that of gathered rows."""
-    ids = ids.reshape(-1).to(device=device, dtype=torch.int64)
-    ids = torch.where(ids < 0, ids + shape[0], ids)
-    rows = gradient.reshape(ids.numel(), *shape[1:]).to(device=device, dtype=dtype)
-    return torch.zeros(shape, dtype=dtype, device=device).index_add_(0, ids, rows)

@@ -9,9 +9,10 @@ import torch
 
 from pytorch_direct import _native
 from pytorch_direct.ops.arguments import bad_id_message
+from pytorch_direct.ops.gather_options import converted
 
 if TYPE_CHECKING:
-    from pytorch_direct.ops.gather import Options
+    from pytorch_direct.ops.gather_options import Options
 
 __all__ = ["gather_rows"]
 
@@ -27,7 +28,7 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     IndexError
         An id is out of range; `out` is unspecified then.
     """
-    if src.dtype == out.dtype:
+    if src.dtype == out.dtype and options.scale is None:
         _gather(src, ids, 0, ids.numel(), out, options.wrap)
         return
     count = ids.numel()
@@ -35,11 +36,13 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     part = max(1, _PART_BYTES // max(1, row_bytes)) * torch.get_num_threads()
     staged = torch.empty((min(part, count), *src.shape[1:]), dtype=src.dtype)
     rows = out.view(count, *src.shape[1:])
+    flat = ids.view(-1)
     # At least one turn, so that nothing but the number of ids decides what is checked.
     for begin in range(0, count, part):
         end = min(count, begin + part)
         _gather(src, ids, begin, end, staged, options.wrap)
-        rows[begin:end].copy_(staged[: end - begin])
+        part_rows = converted(staged[: end - begin], flat[begin:end], src.shape[0], options)
+        rows[begin:end].copy_(part_rows)
 
 
 def _gather(

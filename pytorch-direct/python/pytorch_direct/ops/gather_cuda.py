@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,11 +12,12 @@ from datapath_core.errors import UnsupportedError
 from pytorch_direct import _native
 from pytorch_direct.memory.registration import Registration, registration_of_view
 from pytorch_direct.ops.bad_ids import late_error
-from pytorch_direct.ops.gather_model import gather_model, ordering_pays
+from pytorch_direct.ops.gather_model import gather_model, way_of
+from pytorch_direct.ops.gather_options import converted
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, current_registration
 
 if TYPE_CHECKING:
-    from pytorch_direct.ops.gather import Options
+    from pytorch_direct.ops.gather_options import Options
 
 __all__ = ["gather_rows"]
 
@@ -50,7 +51,7 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
             "is empty), since no nvcc was found when it was built: put nvcc on PATH or set CUDACXX "
             "to its path and install it again; or move the ids with ids.cpu()"
         )
-    if src.dtype == out.dtype:
+    if src.dtype == out.dtype and options.scale is None:
         _launch(src, ids, out, options, None)
         return
     cast = _fused_cast(src, out.dtype)
@@ -59,7 +60,7 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
         return
     staged = torch.empty(out.shape, dtype=src.dtype, device=out.device)
     _launch(src, ids, staged, options, None)
-    out.copy_(staged)
+    out.copy_(converted(staged, ids, src.shape[0], options))
     # A converted 0xFF may look like a number.
     rows = src.shape[0]
     good = (ids >= (-rows if options.wrap else 0)) & (ids < rows)
@@ -73,7 +74,7 @@ def _launch(
     ids: torch.Tensor,
     out: torch.Tensor,
     options: Options,
-    cast: tuple[Any, Any] | None,
+    cast: tuple[str, str] | None,
 ) -> None:
     count = ids.numel()
     device: int = out.device.index
@@ -95,7 +96,8 @@ def _launch(
     model = gather_model()
     region_bytes, workspace, workspace_bytes = 0, None, 0
     row_bytes = out.numel() // count * element_bytes
-    if _ordered(options.order, registration is not None, rows, stride, row_bytes, count):
+    way = _way(options, registration is not None, rows, stride, row_bytes, count)
+    if way != "as given":
         region_bytes = model.region_bytes
         workspace_bytes = _native.order_workspace_bytes(device, count)
         workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=out.device)
@@ -104,6 +106,7 @@ def _launch(
     blocks = processors * model.blocks_per_multiprocessor
     if registration is not None:
         blocks = min(blocks, model.host_blocks)
+    row_factor, factor = _factors(options.scale, device)
     report = _native.gather_cuda(
         device,
         stream,
@@ -119,9 +122,12 @@ def _launch(
         options.wrap,
         out.data_ptr(),
         out.element_size(),
-        _native.Cast.none if cast is None else cast[0],
-        _native.Cast.none if cast is None else cast[1],
+        "" if cast is None else cast[0],
+        "" if cast is None else cast[1],
+        factor,
+        0 if row_factor is None else row_factor.data_ptr(),
         region_bytes,
+        way == "merged",
         0 if workspace is None else workspace.data_ptr(),
         workspace_bytes,
         blocks,
@@ -136,25 +142,45 @@ def _raise_if(device: int, report: tuple[int, int, int, int, bool] | None) -> No
         raise late_error(device, report)
 
 
-def _ordered(order: str, on_host: bool, rows: int, stride: int, row_bytes: int, count: int) -> bool:
-    if order == "none":
-        return False
+def _factors(
+    scale: float | torch.Tensor | None, device: int
+) -> tuple[torch.Tensor | None, float | None]:
+    if not isinstance(scale, torch.Tensor):
+        return None, scale
+    if isinstance(scale, UnifiedTensor):
+        current_registration(scale).record_use(
+            device, torch.cuda.current_stream(device).cuda_stream
+        )
+        return scale.device_view(device), None
+    return scale, None
+
+
+def _way(
+    options: Options, on_host: bool, rows: int, stride: int, row_bytes: int, count: int
+) -> str:
+    """Return how to read: "as given", "ordered" by region, or "merged", each row once."""
+    if options.order == "none":
+        return "as given"
+    asked = "merged" if options.duplicates == "merge" else "ordered"
     fits = rows <= _MOST and count <= _MOST
-    if order == "address":
+    if options.order == "address" or options.duplicates == "merge":
         if not fits:
             raise UnsupportedError(
-                f"order='address' takes at most {_MOST} rows and ids, not {rows} and {count}; "
-                "use order='none' or smaller batches"
+                f"order='address' and duplicates='merge' take at most {_MOST} rows and ids, not "
+                f"{rows} and {count}; leave them out or use smaller batches"
             )
-        return True
-    return on_host and fits and ordering_pays(rows, stride, row_bytes, count)
+        return asked
+    if not (on_host and fits):
+        return "as given"
+    way = way_of(rows, stride, row_bytes, count)
+    return "ordered" if way == "merged" and options.duplicates == "keep" else way
 
 
-def _fused_cast(src: torch.Tensor, to: torch.dtype) -> tuple[Any, Any] | None:
+def _fused_cast(src: torch.Tensor, to: torch.dtype) -> tuple[str, str] | None:
     source, target = str(src.dtype).removeprefix("torch."), str(to).removeprefix("torch.")
     if source not in _CAST_FROM or target not in _CAST_TO or not src[:1].is_contiguous():
         return None
-    return getattr(_native.Cast, source), getattr(_native.Cast, target)
+    return source, target
 
 
 @functools.cache

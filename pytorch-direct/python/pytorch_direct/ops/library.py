@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from pytorch_direct.ops import gather as eager
+from pytorch_direct.ops.gather_gradient import gradient_of_table
+from pytorch_direct.ops.gather_options import Options, checked_options, converted, result_dtype
 
 __all__ = ["gather_op"]
 
@@ -19,9 +21,13 @@ def gather_op(
     dtype: torch.dtype | None = None,
     order: str = "auto",
     sm_share: float | None = None,
+    factor: float | None = None,
+    row_factor: torch.Tensor | None = None,
+    duplicates: str = "auto",
 ) -> torch.Tensor:
     """Gather rows of `src`; the arguments of :func:`pytorch_direct.gather`."""
-    options = eager.Options(src.dtype if dtype is None else dtype, order, sm_share)
+    scale = factor if row_factor is None else row_factor
+    options = checked_options(src, ids, dtype, scale, order, duplicates, sm_share)
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         return eager._gather(src, ids, None, options)
 
@@ -33,20 +39,29 @@ def _fake(
     dtype: torch.dtype | None = None,
     order: str = "auto",
     sm_share: float | None = None,
+    factor: float | None = None,
+    row_factor: torch.Tensor | None = None,
+    duplicates: str = "auto",
 ) -> torch.Tensor:
     shape = (*(ids.shape or (1,)), *src.shape[1:])
-    return torch.empty(shape, dtype=src.dtype if dtype is None else dtype, device=ids.device)
+    scaled = factor is not None or row_factor is not None
+    return torch.empty(shape, dtype=result_dtype(src.dtype, dtype, scaled), device=ids.device)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     src, ids = inputs[:2]
-    ctx.save_for_backward(ids)
+    factor, row_factor = inputs[5:7]
+    ctx.save_for_backward(ids, row_factor)
+    ctx.factor = factor
     ctx.table = (src.shape, src.dtype, src.device)
 
 
-def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-    (ids,) = ctx.saved_tensors
-    return eager.gradient_of_table(gradient, ids, *ctx.table), None, None, None, None
+def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    ids, row_factor = ctx.saved_tensors
+    scale = ctx.factor if row_factor is None else row_factor
+    options = Options(gradient.dtype, scale=scale)
+    rows = converted(gradient, ids, ctx.table[0][0], options)
+    return (gradient_of_table(rows, ids, *ctx.table), *(None,) * 7)
 
 
 gather_op.register_autograd(_backward, setup_context=_setup)

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.memory.registration import Registration, registration_of, require_cuda
 
+if TYPE_CHECKING:
+    from pytorch_direct.ops.row_gradients import RowGradient
+
 __all__ = ["UnifiedTensor", "unified", "wrap"]
+
+
+# What torch itself keeps in ``grad``.
+_AUTOGRADS: Any = torch.Tensor.grad
 
 
 def unified(tensor: torch.Tensor) -> UnifiedTensor:
@@ -95,6 +102,7 @@ class UnifiedTensor(torch.Tensor):
     """
 
     _registration: Registration
+    _row_gradients: list[RowGradient]
 
     @property
     def is_registered(self) -> bool:
@@ -130,6 +138,48 @@ class UnifiedTensor(torch.Tensor):
         if torch.is_grad_enabled() and self.requires_grad:
             return _DeviceView.apply(self, where)  # type: ignore[no-any-return, no-untyped-call]
         return device_view_of(self, where)
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        """The gradient, on the CPU: sparse where only gathers made it; setting None clears it.
+
+        Gathers with CUDA ids leave their gradients in GPU memory (:meth:`row_gradients`). Reading
+        this property copies them here, once, which waits for the GPU.
+        """
+        pending = self.__dict__.pop("_row_gradients", None)
+        with torch._C.DisableTorchFunctionSubclass():
+            known: torch.Tensor | None = _AUTOGRADS.__get__(self)
+            if pending:
+                from pytorch_direct.ops.row_gradients import joined, reduce_rows
+
+                found = reduce_rows(joined(pending), self.shape).as_sparse(self.shape).cpu()
+                known = found if known is None else known + found
+                _AUTOGRADS.__set__(self, known)
+            return known
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        self.__dict__.pop("_row_gradients", None)
+        with torch._C.DisableTorchFunctionSubclass():
+            _AUTOGRADS.__set__(self, value)
+
+    def row_gradients(self) -> RowGradient | None:
+        """Return and forget the gradients that gathers with CUDA ids left on the GPU.
+
+        Returns
+        -------
+        RowGradient or None
+            ``ids`` (int64) and ``rows`` as the backward passes gave them since the last call, not
+            yet added up; None if there are none. :func:`pytorch_direct.optim.SparseSGD` and its kin
+            call this.
+        """
+        from pytorch_direct.ops.row_gradients import joined
+
+        pending = self.__dict__.pop("_row_gradients", None)
+        return joined(pending) if pending else None
+
+    def _add_row_gradient(self, gradient: RowGradient) -> None:
+        self.__dict__.setdefault("_row_gradients", []).append(gradient)
 
     def share_memory_(self) -> UnifiedTensor:
         """Move the memory into shared memory, once, and register that; logs that it does.
