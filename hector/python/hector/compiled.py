@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +17,7 @@ from hector.compiler import Built, Candidates, rounded
 from hector.cost import CPU, GPU
 from hector.emit import Emitter
 from hector.emit.choice import EMITTERS, choose
-from hector.execute import check, execute
+from hector.execute import Executable, check
 from hector.explain import Explanation
 from hector.forms import NAMED_FORMS, Forms
 from hector.frontend.graph import TracedGraph
@@ -24,12 +25,16 @@ from hector.frontend.trace import Trace, trace
 from hector.graph import Graph
 from hector.library import register_program
 from hector.passes import node_routes
-from hector.plan import Counts
+from hector.plan import Counts, Plan
+from hector.ready import Ready
 
 if TYPE_CHECKING:
     from hector.capture import Recipe
 
 __all__ = ["Compiled", "compile"]
+
+_KEPT = 8
+"""Kinds of calls that are remembered for each graph."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class _Call:
 
     trace: Trace
     graph: Graph
+    arguments: Mapping[str, object]
     tensors: tuple[Tensor, ...]
 
 
@@ -78,6 +84,7 @@ class Compiled:
         self._built: dict[object, Built] = {}
         self._sampled: dict[object, list[Counts]] = {}
         self._emitters: dict[torch.device, Emitter] = {}
+        self._ready: weakref.WeakKeyDictionary[Plan, list[Ready]] = weakref.WeakKeyDictionary()
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Become a plain function of the class, as methods of modules are expected to be."""
@@ -110,10 +117,37 @@ class Compiled:
             return captured(self, self._by_name(args, kwargs))
         if any(isinstance(value, TracedGraph) for value in (*args, *kwargs.values())):
             return self.function(*args, **kwargs)  # called by a function that is being traced
-        call = self._match(args, kwargs)
-        built = self._specialise(call)
-        outputs = execute(built, call.graph.plan(), call.trace, call.tensors)
-        return outputs if call.trace.sequence else outputs[0]
+        known = self._known(args, kwargs)
+        if known is None:
+            call = self._match(args, kwargs)
+            executable = Executable(self._specialise(call), call.trace)
+            plan, tensors = call.graph.plan(), call.tensors
+            ready = Ready(call.trace, executable, call.graph, call.arguments, tensors)
+            calls = self._ready.setdefault(plan, [])
+            calls.insert(0, ready)
+            del calls[_KEPT:]
+        else:
+            plan, ready, tensors = known
+        outputs = ready.executable(plan, tensors)
+        return outputs if ready.sequence else outputs[0]
+
+    def _known(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Plan, Ready, Sequence[Tensor]] | None:
+        """What runs a call that is like one before, with its inputs; None for any other."""
+        names = self._names
+        if len(args) > len(names) or (kwargs and not kwargs.keys() <= {*names[len(args) :]}):
+            return None
+        arguments = {**self._defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        graphs = [value for value in arguments.values() if isinstance(value, Graph)]
+        if len(arguments) != len(names) or len(graphs) != 1:
+            return None
+        plan = graphs[0].plan()
+        for ready in self._ready.get(plan, ()):
+            tensors = ready.take(arguments)
+            if tensors is not None:
+                return plan, ready, tensors
+        return None
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, in code that Dynamo can follow."""
@@ -194,7 +228,7 @@ class Compiled:
             check(self.name, item, tensor, plan, device=devices)
             for item, tensor in zip(found.inputs, tensors, strict=True)
         )
-        return _Call(found, graph, checked)
+        return _Call(found, graph, dict(bound.arguments), checked)
 
     def _specialise(self, call: _Call) -> Built:
         wrt = frozenset(

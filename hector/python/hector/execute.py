@@ -17,7 +17,7 @@ from hector.ir.function import Value, param_name
 from hector.ir.types import Space
 from hector.plan import Plan
 
-__all__ = ["check", "execute", "forward_program", "gradients_program"]
+__all__ = ["Executable", "check"]
 
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
@@ -28,14 +28,6 @@ def _owned(result: Value, earlier: Sequence[Value]) -> bool:
     while root.op in _VIEWS:
         root = root.operands[0]
     return root.op not in ("param", "inverse_count") and result not in earlier
-
-
-def _to_plan(tensor: Tensor, space: Space, plan: Plan) -> Tensor:
-    return tensor.index_select(0, plan.edge_order) if space is Space.EDGE else tensor.contiguous()
-
-
-def _to_user(tensor: Tensor, space: Space, plan: Plan) -> Tensor:
-    return tensor.index_select(0, plan.edge_position) if space is Space.EDGE else tensor
 
 
 def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = True) -> Tensor:
@@ -78,60 +70,111 @@ def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = 
     return tensor
 
 
-def forward_program(
-    built: Built, plan: Plan, trace: Trace, tensors: Sequence[Tensor]
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Outputs in the user's order, saved values, and the inputs as the programs take them."""
-    inputs = tuple(
-        _to_plan(tensor, item.type.space, plan)
-        for tensor, item in zip(tensors, trace.inputs, strict=True)
-    )
-    values = built.lowered.forward.results
-    results = built.forward.run(plan, inputs)
-    count = len(trace.function.results)
-    outputs = []
-    for i in range(count):
-        output = _to_user(results[i], values[i].type.space, plan)
-        alone = values[i].type.space is Space.EDGE or _owned(values[i], values[:i])
-        outputs.append(output.contiguous() if alone else output.clone())
-    return tuple(outputs), results[count:], inputs
-
-
-def gradients_program(
-    built: Built, plan: Plan, trace: Trace, values: dict[str, Tensor], *, ordered: bool = True
-) -> dict[str, Tensor]:
-    """Gradients by input name, in the user's order of rows.
+class Executable:
+    """A built program with what running it needs to know, found out once.
 
     Parameters
     ----------
     built : Built
-    plan : Plan
     trace : Trace
-    values : dict of str to Tensor
-        What the backward program reads, by parameter name; emptied, to free memory early.
-    ordered : bool
-        Whether inputs and gradients are in the plan's order of rows already.
-
-    Returns
-    -------
-    dict of str to Tensor
     """
-    program, lowered = built.backward, built.lowered
-    assert program is not None
-    assert lowered.backward is not None
-    args = []
-    for param in lowered.backward.params:
-        name = param_name(param)
-        moved = ordered or name.startswith("saved_")
-        value = values.pop(name)
-        args.append(value if moved else _to_plan(value, param.type.space, plan))
-    values.clear()
-    results = program.run(plan, args)
-    found: dict[str, Tensor] = {}
-    for name, result in zip(lowered.reached, results, strict=True):
-        space = next(item.type.space for item in trace.inputs if item.name == name)
-        found[name] = _to_user(result, space, plan)
-    return found
+
+    def __init__(self, built: Built, trace: Trace) -> None:
+        self.trained = built.backward is not None
+        self._forward = built.forward.run
+        spaces = {item.name: item.type.space for item in trace.inputs}
+        numbers = {item.name: i for i, item in enumerate(trace.inputs)}
+        self._edges = [i for i, space in enumerate(spaces.values()) if space is Space.EDGE]
+        results = trace.function.results
+        made = built.lowered.forward.results
+        self._outputs = tuple(
+            (value.type.space is Space.EDGE, _owned(value, made[:i]))
+            for i, value in enumerate(made[: len(results)])
+        )
+        self.inactive = [i for i, active in enumerate(built.lowered.active) if not active]
+        if built.backward is None or built.lowered.backward is None:
+            return
+        self._backward = built.backward.run
+        self.params = [param_name(param) for param in built.lowered.backward.params]
+        spaces |= {f"grad_{i}": result.type.space for i, result in enumerate(results)}
+        edges = [name for name in self.params if spaces.get(name) is Space.EDGE]
+        self._edge_args = [self.params.index(name) for name in edges]
+        self._edge_grads = [self.params.index(name) for name in edges if name not in numbers]
+        self.inputs = [numbers[name] for name in self.params if name in numbers]
+        """Numbers of the inputs that the backward program reads, in its order."""
+        self.saved = [int(name[6:]) for name in self.params if name.startswith("saved_")]
+        """Numbers of the saved values that it reads, in its order."""
+        at_hand = [
+            *(trace.inputs[i].name for i in self.inputs),
+            *(f"saved_{i}" for i in self.saved),
+        ]
+        order = [*at_hand, *(f"grad_{i}" for i in range(len(results)))]
+        self.args = [order.index(name) for name in self.params]
+        """Place of each of its arguments among those inputs, saved values and all gradients."""
+        reached = [numbers[name] for name in built.lowered.reached]
+        self._reached = [(i, trace.inputs[i].type.space is Space.EDGE) for i in reached]
+
+    def forward(
+        self, plan: Plan, tensors: Sequence[Tensor]
+    ) -> tuple[list[Tensor], tuple[Tensor, ...], list[Tensor]]:
+        """Outputs in the user's order, saved values, and the inputs as the programs take them.
+
+        Parameters
+        ----------
+        plan : Plan
+        tensors : sequence of Tensor
+            In the order of the trace's inputs.
+        """
+        inputs = [tensor.contiguous() for tensor in tensors]
+        for i in self._edges:
+            inputs[i] = tensors[i].index_select(0, plan.edge_order)
+        results = self._forward(plan, inputs)
+        outputs = []
+        for output, (edge, owned) in zip(results, self._outputs, strict=False):
+            if edge:
+                output = output.index_select(0, plan.edge_position)
+            outputs.append(output.contiguous() if edge or owned else output.clone())
+        return outputs, results[len(self._outputs) :], inputs
+
+    def backward(
+        self, plan: Plan, args: list[Tensor], *, ordered: bool = True
+    ) -> list[tuple[int, Tensor]]:
+        """Numbers of inputs with their gradients, in the user's order of rows.
+
+        Parameters
+        ----------
+        plan : Plan
+        args : list of Tensor
+            What the backward program reads, in the order of its parameters.
+        ordered : bool
+            Whether inputs are in the plan's order of rows; gradients of outputs never are.
+        """
+        for i in self._edge_grads if ordered else self._edge_args:
+            args[i] = args[i].index_select(0, plan.edge_order)
+        results = self._backward(plan, args)
+        return [
+            (i, result.index_select(0, plan.edge_position) if edge else result)
+            for (i, edge), result in zip(self._reached, results, strict=True)
+        ]
+
+    def __call__(self, plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Outputs, attached to autograd where the program was built for gradients.
+
+        Parameters
+        ----------
+        plan : Plan
+        tensors : sequence of Tensor
+            In the order of the trace's inputs, rows checked.
+        """
+        if self.trained:
+            outputs: tuple[Tensor, ...] = _Program.apply(  # type: ignore[no-untyped-call]
+                self, plan, *tensors
+            )
+            return outputs
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            with torch.no_grad():
+                return tuple(self.forward(plan, tensors)[0])
+        return tuple(self.forward(plan, tensors)[0])
 
 
 class _OnceOnly(torch.autograd.Function):
@@ -154,69 +197,41 @@ class _OnceOnly(torch.autograd.Function):
 
 
 class _Program(torch.autograd.Function):
-    """A built forward program with its backward program."""
+    """A forward program with its backward program."""
 
     @staticmethod
     def forward(
-        ctx: Any, built: Built, plan: Plan, trace: Trace, *tensors: Tensor
+        ctx: Any, executable: Executable, plan: Plan, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        outputs, saved, inputs = forward_program(built, plan, trace, tensors)
-        backward = built.lowered.backward
-        assert backward is not None
-        at_hand = {item.name: value for item, value in zip(trace.inputs, inputs, strict=True)}
-        at_hand |= {f"saved_{i}": value for i, value in enumerate(saved)}
-        read = [param_name(param) for param in backward.params]
-        ctx.built, ctx.plan, ctx.trace = built, plan, trace
-        ctx.names = [name for name in read if name in at_hand]
-        # The user's own tensors are saved beside what is read, so that autograd notices when one
-        # is changed in place between forward and backward.
-        used = [i for i, item in enumerate(trace.inputs) if item.name in ctx.names]
-        ctx.save_for_backward(*(at_hand[name] for name in ctx.names), *(tensors[i] for i in used))
-        inactive = zip(outputs, built.lowered.active, strict=True)
-        ctx.mark_non_differentiable(*(output for output, active in inactive if not active))
-        return outputs
+        outputs, saved, inputs = executable.forward(plan, tensors)
+        ctx.executable, ctx.plan, ctx.count = executable, plan, len(tensors)
+        # The user's own tensors are saved beside copies of them that are read, so that autograd
+        # notices when one is changed in place between forward and backward.
+        read = executable.inputs
+        copied = [tensors[i] for i in read if inputs[i] is not tensors[i]]
+        ctx.save_for_backward(
+            *[inputs[i] for i in read], *[saved[i] for i in executable.saved], *copied
+        )
+        if executable.inactive:
+            ctx.mark_non_differentiable(*(outputs[i] for i in executable.inactive))
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        again = torch.is_grad_enabled()
-        built, plan, trace = ctx.built, ctx.plan, ctx.trace
-        values = dict(zip(ctx.names, ctx.saved_tensors, strict=False))
+        executable, plan, kept = ctx.executable, ctx.plan, ctx.saved_tensors
+        count = len(executable.inputs) + len(executable.saved)
+        values = [*kept[:count], *grads]
+        gradients: list[Tensor | None] = [None] * ctx.count
+        if not torch.is_grad_enabled():
+            for i, found in executable.backward(plan, [values[at] for at in executable.args]):
+                gradients[i] = found
+            return None, None, *gradients
         with torch.no_grad():
-            for i, grad in enumerate(grads):
-                space = trace.function.results[i].type.space
-                values[f"grad_{i}"] = _to_plan(grad, space, plan)
-            found = gradients_program(built, plan, trace, values)
-        if again:
-            sources = (*ctx.saved_tensors[len(ctx.names) :], *grads)
-            marked = _OnceOnly.apply(  # type: ignore[no-untyped-call]
-                len(found), *found.values(), *sources
-            )
-            found = dict(zip(found, marked, strict=True))
-        return (None, None, None, *(found.get(item.name) for item in trace.inputs))
-
-
-def execute(
-    built: Built, plan: Plan, trace: Trace, tensors: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """Run a built program.
-
-    Parameters
-    ----------
-    built : Built
-    plan : Plan
-    trace : Trace
-    tensors : sequence of Tensor
-        In the order of ``trace.inputs``, rows checked.
-
-    Returns
-    -------
-    tuple of Tensor
-        Attached to autograd where the program was built for gradients.
-    """
-    if built.backward is None:
-        with torch.no_grad():
-            return forward_program(built, plan, trace, tensors)[0]
-    outputs: tuple[Tensor, ...] = _Program.apply(  # type: ignore[no-untyped-call]
-        built, plan, trace, *tensors
-    )
-    return outputs
+            made = executable.backward(plan, [values[at] for at in executable.args])
+        # Saved copies have no history; the inputs of the function do.
+        marked = _OnceOnly.apply(  # type: ignore[no-untyped-call]
+            len(made), *(found for _, found in made), *kept, *grads
+        )
+        for (i, _), found in zip(made, marked, strict=True):
+            gradients[i] = found
+        return None, None, *gradients

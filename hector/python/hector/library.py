@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hector.compiler import Built
-from hector.execute import check, forward_program, gradients_program
+from hector.execute import Executable, check
 from hector.frontend.record import DTYPES
 from hector.frontend.trace import Trace
 from hector.handles import plan_of
@@ -43,6 +43,7 @@ class _Entry:
     ----------
     built : Built
     trace : Trace
+    executable : Executable
     device : torch.device
     saved : tuple of int
         Index of each saved value among the operator's results: an output, or one behind them.
@@ -52,6 +53,7 @@ class _Entry:
 
     built: Built
     trace: Trace
+    executable: Executable
     device: torch.device
     saved: tuple[int, ...]
     extra: tuple[int, ...]
@@ -92,7 +94,9 @@ def register_program(built: Built, trace: Trace, device: torch.device) -> str:
             else:
                 saved.append(count + len(extra))
                 extra.append(number)
-        _ENTRIES[name] = _Entry(built, trace, device, tuple(saved), tuple(extra))
+        _ENTRIES[name] = _Entry(
+            built, trace, Executable(built, trace), device, tuple(saved), tuple(extra)
+        )
     return name
 
 
@@ -152,7 +156,7 @@ def run_forward(
             raise ValueError(f"{item.name} is {tuple(tensor.shape)}, the program takes {item.type}")
         check(entry.trace.function.name, item, tensor, plan)
     with torch.no_grad():
-        outputs, saved, _ = forward_program(entry.built, plan, entry.trace, tensors)
+        outputs, saved, _ = entry.executable.forward(plan, tensors)
         return _apart([*outputs, *(saved[number] for number in entry.extra)], tensors)
 
 
@@ -183,13 +187,9 @@ def run_backward(read: list[Tensor], graph: Tensor, rows: list[int], program: st
     list of Tensor
     """
     entry, plan = _entry(program), plan_of(graph)
-    backward = entry.built.lowered.backward
-    assert backward is not None
-    names = [param_name(param) for param in backward.params]
     with torch.no_grad():
-        values = dict(zip(names, read, strict=True))
-        found = gradients_program(entry.built, plan, entry.trace, values, ordered=False)
-        return _apart([found[name] for name in entry.built.lowered.reached], read)
+        made = entry.executable.backward(plan, list(read), ordered=False)
+        return _apart([found for _, found in made], read)
 
 
 @run_backward.register_fake
