@@ -216,6 +216,19 @@ def test_rok_writes_its_files(
     assert "</svg>" in out.with_name("result.v1.svg").read_text()
 
 
+def test_rok_keeps_the_batch_sizes_that_it_had_done(script: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(script.read_text().replace("raise MemoryError", "raise ArithmeticError"))
+    command = ["rok", f"{broken}:make", "--batches", "4,8,16", "--steps", "1", "--warmup", "1",
+               "--strategies", "keep,recompute", "--out", str(tmp_path / "r")]  # fmt: skip
+    with pytest.raises(ArithmeticError):
+        main(command)
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [row["batch"] for row in rows] == [4, 4, 8, 8]
+    assert (tmp_path / "r.csv").read_text().count("\n") == 5
+    assert (tmp_path / "r.png").exists()
+
+
 def test_rok_without_anything_that_fits_draws_nothing(script: Path, tmp_path: Path) -> None:
     command = ["rok", f"{script}:make", "--batches", "16", "--strategies", "keep",
                "--out", str(tmp_path / "r")]  # fmt: skip
