@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gpu_peers import Timed
@@ -87,7 +87,10 @@ class _Worker:
 
 
 def compiled_pyg(
-    cells: Iterable[tuple[str, str]], seconds: float, at_a_time: int
+    cells: Iterable[tuple[str, str]],
+    seconds: float,
+    at_a_time: int,
+    quiet: Callable[[], object],
 ) -> dict[tuple[str, str, bool], list[Timed]]:
     """Times of PyG's layers under ``torch.compile``.
 
@@ -98,6 +101,8 @@ def compiled_pyg(
         In which a layer must compile, beside the start of its process.
     at_a_time : int
         Processes.
+    quiet : callable
+        Waits until nothing else uses the GPU.
 
     Returns
     -------
@@ -119,6 +124,7 @@ def compiled_pyg(
         for worker, state in zip(workers, ready, strict=True):
             if "failure" in state:
                 worker.end()
+        quiet()
         for worker, state in zip(workers, ready, strict=True):
             times = state if "failure" in state else worker.measure()
             worker.end()
