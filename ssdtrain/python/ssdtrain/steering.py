@@ -236,6 +236,9 @@ class Steering:
         prediction = shape.plan.prediction
         if prediction is None:
             return
+        if shape.measured:
+            # Only the last one's timeline can be of use.
+            shape.measured.append(dataclasses.replace(shape.measured.pop(), timeline=None))
         shape.measured.append(result)
         if not (_differs(result, prediction) or self._exceeds(result, prediction)):
             shape.drifting = 0
