@@ -10,7 +10,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 import hector
 
-__all__ = ["CompiledLayer", "LibraryLayer"]
+__all__ = ["CompiledLayer", "LibraryLayer", "make"]
 
 
 @hector.compile
@@ -61,3 +61,14 @@ class CompiledLayer(nn.Module):
         g = _graph(block, len(self.weight))
         out: torch.Tensor = relational_mean(g, x, self.weight, self.root, self.bias)
         return out
+
+
+def make() -> tuple[object, ...]:
+    """What ``hector explain compiled_layers.py:make`` explains: the layer on a drawn graph."""
+    torch.manual_seed(0)
+    nodes, edges, relations, width = 2_000, 20_000, 20, 64
+    g = hector.Graph(
+        torch.randint(nodes, (2, edges)), torch.randint(relations, (edges,)), nodes, relations
+    )
+    shapes = ((nodes, width), (relations, width, width), (width, width), (width,))
+    return relational_mean, g, *(torch.randn(shape, requires_grad=True) for shape in shapes)

@@ -80,6 +80,7 @@ def test_the_picture_shows_the_program_before_and_after(script, tmp_path):
     for part in ("as written", "forward (torch)", "backward (torch)", "x", "W", "grad_0", "k1"):
         assert part in words
     assert any(word.startswith("gather edge.src") for word in words)
+    assert str(tmp_path) not in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -146,6 +147,11 @@ def _words(value: Value) -> tuple[str, str]:
     return value.op + (f" {through}" if through else ""), str(value.type)
 
 
+def _where(value: Value) -> str:
+    """The line that a value comes from; pictures travel, so folders are left out."""
+    return re.sub(r"^\S*/", "", value.location or "")
+
+
 def _draw_panel(made: Panel, left: float) -> tuple[list[str], float, float]:
     """Elements, width and height of a panel at a place."""
     places = _places(_layers(made.values))
@@ -166,7 +172,7 @@ def _draw_panel(made: Panel, left: float) -> tuple[list[str], float, float]:
         number = made.kernel.get(value)
         thick = 2.0 if value in made.stored or value.op == "param" else 0.7
         round_ = 14.0 if value.op == "param" else 4.0
-        fill, title = _FILL[value.type.space], f"{first}: {second} {value.location or ''}"
+        fill, title = _FILL[value.type.space], f"{first}: {second} {_where(value)}"
         boxes.append(svg.box(x, y, _WIDTH, _HEIGHT, fill, thick=thick, round_=round_, title=title))
         boxes.append(svg.text(x + 6, y + 13, first[:20], bold=True))
         boxes.append(svg.text(x + 6, y + 26, second[:24]))
