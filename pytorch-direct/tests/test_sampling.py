@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -326,6 +327,13 @@ def test_without_edge_ids():
     out = NeighborSampler(graph, [3], return_edge_ids=False).sample(torch.tensor([1, 2]))
     assert out.edge is None
     assert out.row.numel() == out.num_sampled_edges[0]
+
+
+def test_a_sampler_can_be_sent_to_another_process():
+    graph = Graph.from_edge_index(rmat(200, 3000, seed=8), 200)
+    sampler = NeighborSampler(graph.unified(), [3, 2], seed=4)
+    seeds = torch.arange(20)
+    assert_equal(pickle.loads(pickle.dumps(sampler)).sample(seeds), sampler.sample(seeds))
 
 
 def test_errors_name_what_is_wrong():

@@ -71,6 +71,16 @@ def test_disjoint_triplets_share_the_number_of_their_link(graph, amount):
     assert int(out.batch.max()) == 3
 
 
+@pytest.mark.parametrize("amount", [1, 0.4, 1.6])
+def test_disjoint_links_share_the_number_of_their_link(graph, amount):
+    negatives = NegativeSampling("binary", amount)
+    out = NeighborSampler(graph, [2], disjoint=True).sample_links(LINKS, neg_sampling=negatives)
+    where = out.metadata[1]
+    numbers = torch.arange(4 + negatives.count(4)) % 4
+    for end in where:
+        assert torch.equal(out.batch[end], numbers)
+
+
 def test_hetero_links_have_seeds_of_two_types():
     edges = torch.stack([torch.randint(0, 20, (200,)), torch.randint(0, 30, (200,))])
     kind = ("u", "likes", "i")
@@ -80,10 +90,10 @@ def test_hetero_links_have_seeds_of_two_types():
     links = edges[:, :5]
     for disjoint in (False, True):
         out = NeighborSampler(graph, [2, 2], disjoint=disjoint).sample_links(
-            (kind, links), neg_sampling=NegativeSampling("binary", 2)
+            (kind, links), neg_sampling=NegativeSampling("binary", 1.4)
         )
         where = out.metadata[1]
-        assert where.shape == (2, 15)
+        assert where.shape == (2, 12)
         assert torch.equal(out.node["u"][where[0, :5]], links[0])
         assert torch.equal(out.node["i"][where[1, :5]], links[1])
         if disjoint:

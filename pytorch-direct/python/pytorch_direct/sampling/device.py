@@ -18,7 +18,7 @@ from pytorch_direct.sampling.plan import Counts, Plan, Sampled, Step
 __all__ = ["DeviceBatch", "EmulatedKernels", "Kernels"]
 
 #: Bounds above this many edges are replaced by the true number, for which the host waits.
-MOST_UNREAD = 1 << 24
+MOST_UNREAD = 1 << 22
 
 Numbers = tuple[int, ...]
 

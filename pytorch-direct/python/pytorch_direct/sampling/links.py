@@ -25,7 +25,7 @@ class Links:
     seeds: Any
     times: Any
     metadata: tuple[Any, ...]
-    count: int  #: Links, without negatives.
+    link_of: torch.Tensor | None  #: With disjoint subgraphs: the link of each seed.
     device: torch.device  #: Where the links were given.
 
 
@@ -75,16 +75,24 @@ def links_as_seeds(
             if edge_label is not None:
                 raise ValueError("edge_label does not go with triplets, which have no labels")
         else:
-            src = torch.cat([src, draw(source_type, neg_sampling.src_weight, "src_weight")])
+            src = torch.cat([src, draw(source_type, neg_sampling.src_sums, "src_weight")])
             src_time = None if time is None or later is None else torch.cat([time, later])
             label = torch.ones(links) if edge_label is None else edge_label
             edge_label = torch.cat([label, label.new_zeros((negatives, *label.shape[1:]))])
-        dst = torch.cat([dst, draw(destination_type, neg_sampling.dst_weight, "dst_weight")])
+        dst = torch.cat([dst, draw(destination_type, neg_sampling.dst_sums, "dst_weight")])
         dst_time = None if time is None or later is None else torch.cat([time, later])
     seeds, src_at, dst_at = _lay_out(source_type, destination_type, src, dst, disjoint)
     times = None
     if src_time is not None and dst_time is not None:
         times = _lay_out(source_type, destination_type, src_time, dst_time, True)[0]
+    link_of = None
+    if disjoint:
+        ends = {source_type: [src], destination_type: [dst]}
+        if source_type == destination_type:
+            ends = {source_type: [src, dst]}
+        # Subgraphs are numbered in the graph's order of types.
+        parts = [part for name in graph.node_types for part in ends.get(name, [])]
+        link_of = torch.cat([torch.arange(part.shape[0]) % max(links, 1) for part in parts])
     metadata: tuple[Any, ...]
     if neg_sampling is not None and neg_sampling.is_triplet:
         dst_neg = dst_at[links:]
@@ -92,14 +100,13 @@ def links_as_seeds(
         if disjoint:
             dst_neg = dst_neg.view(-1, links).t() if links else dst_neg.view(0, 1)
         dst_neg = dst_neg.reshape(links, -1).squeeze(-1) if links else dst_neg.view(0)
-        metadata = (input_id, *_on(device, src_at, dst_at[:links], dst_neg, src_time))
+        metadata = (input_id, src_at, dst_at[:links], dst_neg, src_time)
     else:
-        where = torch.stack([src_at, dst_at])
-        metadata = (input_id, *_on(device, where, edge_label, src_time))
+        metadata = (input_id, torch.stack([src_at, dst_at]), edge_label, src_time)
     if not graph.is_hetero:
         own = None if times is None else times[NODE]
-        return Links(seeds[NODE], own, metadata, links, device)
-    return Links(seeds, times, metadata, links, device)
+        return Links(seeds[NODE], own, metadata, link_of, device)
+    return Links(seeds, times, metadata, link_of, device)
 
 
 class _Draw:
@@ -173,7 +180,3 @@ def _lay_out(
     if not disjoint:
         seeds, at = torch.unique(seeds, return_inverse=True)
     return {source_type: seeds}, at[: src.shape[0]], at[src.shape[0] :]
-
-
-def _on(device: torch.device, *tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    return [None if tensor is None else tensor.to(device) for tensor in tensors]

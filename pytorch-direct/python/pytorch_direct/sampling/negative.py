@@ -51,8 +51,8 @@ class NegativeSampling:
             raise ValueError(f"amount must be whole with triplets, not {amount}")
         self.mode = mode
         self.amount = amount
-        self.src_weight = _sums(src_weight, "src_weight")
-        self.dst_weight = _sums(dst_weight, "dst_weight")
+        self.src_sums = _sums(src_weight, "src_weight")
+        self.dst_sums = _sums(dst_weight, "dst_weight")
 
     @property
     def is_triplet(self) -> bool:

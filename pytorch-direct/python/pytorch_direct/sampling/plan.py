@@ -37,13 +37,19 @@ class Plan:
     disjoint: bool
     weighted: bool
     temporal: bool
-    edge_ids: bool
+    subgraph_type: str
+    return_edge_ids: bool
     seed: int
 
     @property
     def hops(self) -> int:
         """Number of hops."""
         return max((len(numbers) for numbers in self.fanouts.values()), default=0)
+
+    @property
+    def edge_ids(self) -> bool:
+        """Whether the sampled edges' ids are read."""
+        return self.return_edge_ids and self.subgraph_type != "induced"
 
     def steps(self, hop: int) -> Iterator[Step]:
         """Yield what a hop does, edge type after edge type."""

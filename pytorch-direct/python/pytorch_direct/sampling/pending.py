@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A batch that may still be under way on a GPU."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from pytorch_direct.sampling.device import DeviceBatch
+from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
+from pytorch_direct.sampling.plan import Plan, Sampled
+from pytorch_direct.sampling.subgraphs import bidirectional, induced
+
+__all__ = ["PendingSample"]
+
+
+class PendingSample:
+    """A batch that may still be under way; made by ``NeighborSampler.start``."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        metadata: tuple[Any, ...],
+        *,
+        link_of: torch.Tensor | None = None,
+        done: Sampled | None = None,
+        work: DeviceBatch | None = None,
+        counters: torch.Tensor | None = None,
+        event: torch.cuda.Event | None = None,
+    ) -> None:
+        self._plan, self._metadata, self._link_of = plan, metadata, link_of
+        self._done, self._work, self._counters, self._event = done, work, counters, event
+
+    def done(self) -> bool:
+        """Whether ``result()`` returns without waiting."""
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def result(self) -> SamplerOutput | HeteroSamplerOutput:
+        """Wait for the batch and return it; its tensors belong to the stream that sampled.
+
+        Raises
+        ------
+        IndexError
+            A seed is out of range.
+        """
+        if self._done is None:
+            assert self._work is not None
+            assert self._counters is not None
+            assert self._event is not None
+            self._event.synchronize()
+            self._done = self._work.finish(self._counters)
+            self._work = None
+        return _output(self._plan, self._done, self._metadata, self._link_of)
+
+
+def _output(
+    plan: Plan, sampled: Sampled, metadata: tuple[Any, ...], link_of: torch.Tensor | None
+) -> SamplerOutput | HeteroSamplerOutput:
+    node_types, edge_types = plan.graph.node_types, plan.graph.edge_types
+    nodes = [[c[0]] + [b - a for a, b in _pairs(c)] for c in sampled.counts.nodes]
+    edges = [[b - a for a, b in _pairs(c)] for c in sampled.counts.edges]
+    of = sampled.batch
+    if of is not None and link_of is not None:
+        # The ends of a link and of its negatives share its number.
+        of = [link_of[part] for part in of]
+    out: SamplerOutput | HeteroSamplerOutput
+    if plan.graph.is_hetero:
+        out = HeteroSamplerOutput(
+            dict(zip(node_types, sampled.node, strict=True)),
+            dict(zip(edge_types, sampled.row, strict=True)),
+            dict(zip(edge_types, sampled.col, strict=True)),
+            dict(zip(edge_types, sampled.edge, strict=True)) if plan.return_edge_ids else None,
+            None if of is None else dict(zip(node_types, of, strict=True)),
+            dict(zip(node_types, nodes, strict=True)),
+            dict(zip(edge_types, edges, strict=True)),
+            metadata=metadata,
+        )
+    else:
+        out = SamplerOutput(
+            sampled.node[0],
+            sampled.row[0],
+            sampled.col[0],
+            sampled.edge[0] if plan.return_edge_ids else None,
+            None if of is None else of[0],
+            nodes[0],
+            edges[0],
+            metadata=metadata,
+        )
+    if plan.subgraph_type == "bidirectional":
+        return bidirectional(out)
+    if plan.subgraph_type == "induced":
+        return induced(out, plan.graph, plan.return_edge_ids)
+    return out
+
+
+def _pairs(numbers: list[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(numbers))
