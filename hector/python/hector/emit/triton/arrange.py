@@ -56,4 +56,4 @@ def arrange(expanded: Expanded, counts: Counts) -> tuple[Expanded, list[Group]]:
         for ops in dict.fromkeys(orders)
         for products in ((False, True) if _PRODUCTS & {op.op for op in ops} else (False,))
     ]
-    return min(tried, key=lambda each: weighed_bytes(*each, counts))
+    return min(tried, key=lambda each: weighed_bytes(each[0], each[1], counts))

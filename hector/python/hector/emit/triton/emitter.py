@@ -23,6 +23,7 @@ from hector.emit.triton.grouping import Family, Group
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.launching import Launch, precision, room
 from hector.emit.triton.product import outer_kernel, product_kernel
+from hector.emit.triton.reductions import Reductions
 from hector.emit.triton.rows import rows_kernel
 from hector.emit.triton.schedules import (
     Key,
@@ -49,8 +50,11 @@ _SCOPE: dict[str, object] = {
     **SCOPE, "tables": tables, "by_column": runtime.by_column, "partial": functools.partial,
     "Launch": Launch, "precision": precision, "room": room, "find_hubs": walk_tables.hubs,
     "by_length": walk_tables.by_length, "bounds": walk_tables.bounds,
+    "whole": walk_tables.whole,
 }  # fmt: skip
-_LOCAL = frozenset("plan run work hubs w w0 w1 part part0 part1 parts sums triton tl".split())
+_LOCAL = frozenset(
+    "plan run work hubs w w0 w1 part part0 part1 part2 part3 parts sums triton tl".split()
+)
 _TAKEN = frozenset({*_SCOPE, *HELPERS, *_LOCAL})
 _HEADER = "import triton\nimport triton.language as tl\n"
 
@@ -256,13 +260,20 @@ class _Module:
             assert isinstance(found, Outer)
             return outer_kernel(job, found)
         width = max(padded_width(op.type.shape) for op in each.ops if op.op != "outer")
-        found = schedule(self._key(each, width))
+        sums = sum(padded_width(op.type.shape) for op in each.ops if op.op in REDUCTIONS)
+        walked = padded(sums) if each.anchors else _accumulators(each)
+        found = schedule(self._key(each, width, walked))
         if isinstance(found, WalkProduct):
             return walk_product_kernel(job, found)
         if isinstance(found, Traversal):
             return traversal_kernel(job, found)
         assert isinstance(found, Rows)
         return rows_kernel(job, found)
+
+
+def _accumulators(each: Group) -> int:
+    """How many a traversal holds for each target."""
+    return len(Reductions(each.ops).registers)
 
 
 def _empty(type_: Type) -> str:

@@ -26,6 +26,9 @@ whose weights take ``shape`` first. A third new operator, ``count_scale() {map, 
 ``inverse_count() {map}`` gathered through a map: a column that the plan keeps.
 """
 
+_WIDE = 8
+"""Elements of a row from which a number beside it is rather computed again than gathered."""
+
 _NARROW = 4
 """Elements of a type's row up to which arithmetic on types is done where it is read."""
 
@@ -87,9 +90,22 @@ def root(value: Value) -> Value:
     return value
 
 
+def _wide_reads(function: Function) -> dict[Value, set[str]]:
+    """The maps that wide rows are read through anyway."""
+    found: dict[Value, set[str]] = {}
+    for op in function.ops:
+        keys = {"gather": ("map",), "gather_sum": ("rows",), "gather_dot": ("rows", "rows_y")}
+        for operand, key in zip(op.operands, keys.get(op.op, ()), strict=False):
+            name = op.map(key)
+            if name is not None and operand.type.width >= _WIDE:
+                found.setdefault(operand, set()).add(name)
+    return found
+
+
 class _Expander:
-    def __init__(self) -> None:
+    def __init__(self, function: Function) -> None:
         self.new: dict[Value, Value] = {}
+        self.wide = _wide_reads(function)
         self.scores: dict[Value, Value] = {}
         """The score of every softmax, by its weights."""
 
@@ -97,6 +113,24 @@ class _Expander:
         """The new operand; free operators are rebuilt for each reader."""
         value = self.new[old]
         return self.private(value)
+
+    def beside_row(self, value: Value, name: str) -> Value:
+        """Rows of a value through a map: an inner product is done again where its row is read.
+
+        A number that is gathered by itself costs a sector of memory; the row is there already.
+        """
+        dot = root(value)
+        if dot.op != "sum" or dot.operands[0].op != "mul":
+            return _gather(value, name)
+        row, vector = dot.operands[0].operands
+        read = any(name in maps and self.new.get(old) is row for old, maps in self.wide.items())
+        if not read or vector.type.space is not Space.WEIGHT:
+            return _gather(value, name)
+        product = _emit("mul", _gather(row, name), vector, location=dot.location)
+        again = _emit("sum", product, axes=dot.integers("axes"), location=dot.location)
+        if again.type.shape == value.type.shape:
+            return again
+        return _emit("reshape", again, shape=value.type.shape)
 
     def private(self, value: Value) -> Value:
         if value.op not in FREE:
@@ -160,7 +194,7 @@ class _Expander:
         if op.op in ("segment_softmax", "segment_weights"):
             return self.softmax(op)
         if op.op == "gather":
-            return _gather(self.new[op.operands[0]], op.map())
+            return self.beside_row(self.new[op.operands[0]], str(op.map()))
         through = {"gather_sum": ("rows",), "gather_dot": ("rows", "rows_y")}.get(op.op, ())
         operands = [
             self.new[operand] if i < len(through) and op.map(through[i]) else self.operand(operand)
@@ -218,7 +252,7 @@ def expand(function: Function) -> Expanded:
     Expanded
         Only what results depend on.
     """
-    expander = _Expander()
+    expander = _Expander(function)
     expander.new.update({param: param for param in function.params})
     for op in function.ops:
         expander.new[op] = expander.value(op)

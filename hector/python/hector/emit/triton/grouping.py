@@ -117,6 +117,8 @@ def _templated(op: Value) -> bool:
         return False
     if op.op == "linear":
         return "type" in op.attrs or y.space is Space.WEIGHT
+    if x.space in (Space.RELATION, Space.NODE_TYPE):
+        return False  # few rows of whole matrices, and one sum: not what chunks of rows are for
     return y.space is not Space.WEIGHT and ("type" in op.attrs or "rows_summed" in op.attrs)
 
 
@@ -156,8 +158,8 @@ def _walk_product(first: Group, second: Group) -> bool:
         bool(walks)
         and len({each.map for each in walks}) == 1
         and len(spaces) == 1
-        and len({op.map("type") for op in anchors}) == 1
-        and anchors[0].map("type") is not None
+        and len({op.map("type") for op in anchors if op.map("type") is not None}) == 1
+        and all(op.map("type") is not None for op in anchors if op.op == "linear")
         and all(op.op == "segment_sum" for op in sums)
         and all(_single_block(op) for op in anchors)
         and len({op.operands[0].type.dtype for op in anchors}) == 1

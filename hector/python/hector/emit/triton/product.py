@@ -65,10 +65,10 @@ def _scope(writer: Writer, job: Job, lanes: int) -> Scope:
     return Scope(job.group.space, "place", "row", "live", lanes, kind, fixed)
 
 
-def _open(writer: Writer, first: str) -> None:
+def _open(writer: Writer, run: str) -> None:
     for name in ("kinds", "begins", "ends"):
         writer.param(name, f"work.{name[:-1]}")
-    writer.line(f"run = tl.program_id({first})")
+    writer.line(f"run = {run}")
     writer.line("kind = tl.load(kinds + run).to(tl.int64)")
     writer.line("same_kind = kind + tl.arange(0, 1)")
     writer.line("some_kind = same_kind >= 0")
@@ -126,17 +126,21 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
     blocks, steps = -(-columns // bn), -(-depth // bk)
     fused = len(job.group.ops) > 1
     if fused:
-        bk, bn, blocks, steps = block(depth, BLOCK), block(columns, BLOCK), 1, 1
+        bn, blocks = block(columns, BLOCK), 1
+    if op.operands[0] in job.group.ops:
+        bk, steps = block(depth, BLOCK), 1
     writer = Writer(job, least=LEAST)
     precision = precision_of(writer, op.type.dtype)
     x, w = op.operands
     laid_out, strides = matrices(job, op, schedule.matrix_by_column)
     matrix = writer.param("matrix", "w") if laid_out else writer.memory(w)
-    _open(writer, "0")
-    writer.line(f"columns = tl.program_id(1) * {bn} + tl.arange(0, {bn})")
+    # Blocks of one run stand side by side: they read its rows at about the same time.
+    _open(writer, "tl.program_id(0)" if blocks == 1 else f"tl.program_id(0) // {blocks}")
+    first = "" if blocks == 1 else f"tl.program_id(0) % {blocks} * {bn} + "
+    writer.line(f"columns = {first}tl.arange(0, {bn})")
     writer.line(f"depth = tl.arange(0, {bk})")
     if heads > 1:
-        writer.line("head = tl.program_id(2)")
+        writer.line("head = tl.program_id(1)")
 
     def matrix_tile(k: str) -> None:
         inner = (
@@ -200,7 +204,7 @@ def product_kernel(job: Job, schedule: Product) -> Emitted:
         writer.line(f"tl.store({address}, product.to({out}.dtype.element_ty), mask={mask})")
     writer.indent -= 1
     step = schedule.rows * schedule.tiles
-    grid = f"(work.count, {blocks}, {heads})"
+    grid = f"(work.count * {blocks}, {heads})"
     prepare = (
         f"work = tables.type_tiles(plan, {op.map('type')!r}, {job.group.space.value!r}, {step})",
         writer.prepare(grid, f"num_warps={schedule.warps}"),
@@ -259,7 +263,7 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     writer = Writer(job, least=LEAST)
     precision = precision_of(writer, x.type.dtype)
     part = writer.param("part", "part")
-    _open(writer, "0")
+    _open(writer, "tl.program_id(0)")
     writer.line(f"left = tl.program_id(1) * {bl} + tl.arange(0, {bl})")
     writer.line(f"right = tl.program_id(2) * {br} + tl.arange(0, {br})")
     writer.line(f"total = tl.zeros([{bl}, {br}], tl.float32)")
@@ -324,12 +328,18 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
 
 
 def reduce_kernel(
-    job: Job, op: Value, elements: int, suffix: str = "_chunks", passed: str = "part"
+    job: Job,
+    op: Value,
+    elements: int,
+    suffix: str = "_chunks",
+    passed: str = "part",
+    first_chunks: str = "work.first",
 ) -> tuple[Writer, int, int]:
     """The kernel that adds chunks, how many at a time, and the elements of a program."""
-    step, width = 16, min(max(padded(elements), 16), 128)
+    width = min(max(padded(elements), 16), 32)
+    step = 4096 // width
     writer = Writer(job, job.name + suffix)
-    part, first = writer.param("part", passed), writer.param("first", "work.first")
+    part, first = writer.param("part", passed), writer.param("first", first_chunks)
     out = writer.memory(op)
     writer.line("kind = tl.program_id(0).to(tl.int64)")
     writer.line(f"element = tl.program_id(1) * {width} + tl.arange(0, {width})")

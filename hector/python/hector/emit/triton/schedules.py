@@ -24,6 +24,7 @@ __all__ = [
     "Schedule",
     "Traversal",
     "WalkProduct",
+    "by_rule",
     "schedule",
     "size_class",
 ]
@@ -162,7 +163,8 @@ class Key:
     width : int
         Padded elements of the widest tile row; for products the wider of depth and columns.
     other : int
-        The narrower of the two for products, else 0.
+        The narrower of the two for products, the width of all sums, padded, for walks that
+        multiply, accumulators for other walks, else 0.
     size : str
         ``small`` or ``large``.
     architecture : str
@@ -206,8 +208,8 @@ def _product(key: Key) -> Product:
     return Product(
         rows=rows,
         tiles=8 if large else 1,
-        columns=wide,
-        depth=wide if key.width <= 128 else 32,
+        columns=wide if key.width <= 128 else 64,
+        depth=wide if key.width <= 128 else 64,
         stages=3 if large else 1,
         warps=4 if wide <= 64 else 8,
         matrix_by_column=single and large,
@@ -235,7 +237,7 @@ def _walk_product(key: Key) -> WalkProduct:
         tiles=1024 // rows if large else 1,
         unroll=2,
         split=128 if large else 32,
-        warps=4 if key.width <= 64 else 8,
+        warps=4 if max(key.width, key.other) <= 64 else 8,
         matrix_by_column=single and large,
     )
 
@@ -269,6 +271,13 @@ def _tuned() -> dict[Key, Schedule]:
     return found
 
 
+def by_rule(key: Key) -> Schedule:
+    """The schedule of a kernel instance that was not tuned."""
+    if key.width != padded(key.width):
+        raise ValueError(f"schedule: width {key.width} is no power of two")
+    return _RULES[key.family](key)
+
+
 def schedule(key: Key) -> Schedule:
     """The schedule of a kernel instance.
 
@@ -281,6 +290,4 @@ def schedule(key: Key) -> Schedule:
     Schedule
         Of the family's class: as saved where it was tuned, by rule otherwise.
     """
-    if key.width != padded(key.width):
-        raise ValueError(f"schedule: width {key.width} is no power of two")
-    return _tuned().get(key) or _RULES[key.family](key)
+    return _tuned().get(key) or by_rule(key)

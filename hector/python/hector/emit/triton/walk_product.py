@@ -31,6 +31,11 @@ __all__ = ["walk_product_kernel"]
 _DOT = {"f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16"}
 
 
+def _type(anchors: list[Value]) -> str:
+    """The map to the types whose matrices are taken."""
+    return next(name for name in (op.map("type") for op in anchors) if name is not None)
+
+
 def _lanes(schedule: WalkProduct) -> Traversal:
     return Traversal(schedule.rows, 1, schedule.unroll, schedule.split, schedule.warps)
 
@@ -140,7 +145,7 @@ def _main(
     group = job.group
     writer, space, name = Writer(job, least=LEAST), group.target, str(group.map)
     anchors = [*products, *outers]
-    kind = str(anchors[0].map("type"))
+    kind = _type(anchors)
     precision = precision_of(writer, anchors[0].operands[0].type.dtype)
     for field in ("kinds", "firsts", "lasts"):
         passed = {"kinds": "kind", "firsts": "begin", "lasts": "end"}[field]
@@ -210,16 +215,16 @@ def _main(
     store_rows(writer, job, scope)
     writer.indent -= 1
     for number, op in enumerate(outers):
-        left, right = op.type.shape
-        bl, br = (block(extent, BLOCK) for extent in op.type.shape)
+        rows, columns = op.type.shape
+        bl, br = block(rows, BLOCK), block(columns, BLOCK)
         part = writer.param(f"part{number}", f"part{number}")
         writer.line(f"left{number} = tl.arange(0, {bl})[:, None]")
         writer.line(f"right{number} = tl.arange(0, {br})[None, :]")
-        masks = [f"(left{number} < {left})"] if left != bl else []
-        masks += [f"(right{number} < {right})"] if right != br else []
+        masks = [f"(left{number} < {rows})"] if rows != bl else []
+        masks += [f"(right{number} < {columns})"] if columns != br else []
         masked = f", mask={' & '.join(masks)}" if masks else ""
-        at = f"run.to(tl.int64) * {left * right} + left{number} * {right} + right{number}"
-        writer.line(f"tl.store({part} + {at}, outer{number}{masked})")
+        place = f"run.to(tl.int64) * {rows * columns} + left{number} * {columns} + right{number}"
+        writer.line(f"tl.store({part} + {place}, outer{number}{masked})")
     return writer
 
 
@@ -241,7 +246,7 @@ def walk_product_kernel(job: Job, schedule: WalkProduct) -> Emitted:
     outers = [op for op in group.ops if op.op == "outer"]
     pieces, hubs = _pieces(job, schedule, reductions), _hubs(job, schedule, reductions)
     main = _main(job, schedule, reductions, products, outers)
-    kind, space = str([*products, *outers][0].map("type")), group.target
+    kind, space = _type([*products, *outers]), group.target
     assert space is not None
     step = schedule.rows * schedule.tiles
     parts, sums = f"parts_{job.name}", f"sums_{job.name}"
@@ -267,7 +272,8 @@ def walk_product_kernel(job: Job, schedule: WalkProduct) -> Emitted:
     for number, op in enumerate(outers):
         width, part = op.type.shape[0] * op.type.shape[1], f"part{number}"
         types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
-        reduce, at_once, run = reduce_kernel(job, op, width, f"_chunks{number}", part)
+        first = "work.first" if op.map("type") else "whole(work.first)"
+        reduce, at_once, run = reduce_kernel(job, op, width, f"_chunks{number}", part, first)
         prepare += [
             f"{part}_{job.name} = room(work.count, {width}, plan.device)",
             reduce.prepare(f"({types}, {-(-width // run)})", "num_warps=4"),

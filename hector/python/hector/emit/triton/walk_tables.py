@@ -16,7 +16,7 @@ from hector.ir.types import MAPS
 from hector.orders import narrow, stable_order
 from hector.plan import Plan, derived
 
-__all__ = ["Hubs", "bounds", "by_length", "hubs"]
+__all__ = ["Hubs", "bounds", "by_length", "hubs", "whole"]
 
 
 @dataclass(frozen=True)
@@ -98,3 +98,8 @@ def by_length(plan: Plan, name: str, kind: str, split: int) -> Tensor:
     key = plan.narrow_index(kind).long() * (split + 1) + (split - counts)
     order = stable_order(key, plan.counts.rows(MAPS[kind].target) * (split + 1))
     return narrow(order, plan.counts.rows(MAPS[kind].source))
+
+
+def whole(first: Tensor) -> Tensor:
+    """Bounds of the runs of all types together, from those of each."""
+    return first[:: max(first.shape[0] - 1, 1)].contiguous()
