@@ -8,12 +8,12 @@ than was expected.
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .comparison import agree, differs, errors, medians
 from .correction import averaged, corrected, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction, Where
@@ -23,8 +23,6 @@ from .timeline import Rates, Timeline, signature_of
 
 __all__ = ["Steering", "StepOrder", "StepResult"]
 
-TIME_TOLERANCE = 0.03
-PEAK_TOLERANCE = 0.05
 STEPS_OF_DRIFT = 3
 MOST_REPLANS = 4
 MOST_SIGNATURES = 16
@@ -37,8 +35,6 @@ KEPT_STEPS = 2
 STEPS_OF_CALIBRATION = 6
 CALIBRATION_TOLERANCE = 0.005
 PROMISE_TOLERANCE = 0.002
-# Steps that differ by more from each other have no typical time.
-SPREAD = 0.1
 
 
 @dataclass(slots=True)
@@ -148,7 +144,8 @@ class Steering:
         if shape is None:
             return StepOrder("stream", profile=True, reason="first step")
         if shape.plan is not None:
-            profile = shape.drifting > 0
+            # Only the step that could complete the drift: measuring each tick takes host time.
+            profile = shape.drifting >= STEPS_OF_DRIFT - 1
             return StepOrder("planned", shape.plan, profile, "plan made from measured steps")
         if shape.timeline is None:
             return StepOrder("stream", profile=True, reason="seen once, not yet measured")
@@ -240,18 +237,18 @@ class Steering:
             # Only the last one's timeline can be of use.
             shape.measured.append(dataclasses.replace(shape.measured.pop(), timeline=None))
         shape.measured.append(result)
-        if not (_differs(result, prediction) or self._exceeds(result, prediction)):
+        if not (differs(result, prediction) or self._exceeds(result, prediction)):
             shape.drifting = 0
         else:
             shape.drifting += 1
         if shape.drifting >= STEPS_OF_DRIFT:
             if shape.replans < MOST_REPLANS:
                 results = list(shape.measured)[-STEPS_OF_DRIFT:]
-                errors = _errors(results, prediction)
+                found = errors(results, prediction)
                 self._correct(shape, results)
                 self._plan_again(
                     shape,
-                    f"step time {errors['seconds']:+.1%}, peak {errors['peak_bytes']:+.1%} beside"
+                    f"step time {found['seconds']:+.1%}, peak {found['peak_bytes']:+.1%} beside"
                     f" the prediction, {STEPS_OF_DRIFT} steps in a row",
                 )
         elif len(shape.measured) == STEPS_OF_CALIBRATION:
@@ -261,7 +258,7 @@ class Steering:
         """Predict what the last steps took; another plan only if this one breaks its promise."""
         results = list(shape.measured)
         error = typical(result.seconds for result in results) / prediction.seconds - 1
-        if abs(error) <= CALIBRATION_TOLERANCE or not _agree(results):
+        if abs(error) <= CALIBRATION_TOLERANCE or not agree(results):
             return
         assert shape.plan is not None
         self._correct(shape, results)
@@ -340,8 +337,8 @@ class Steering:
                 "peak_bytes": prediction.peak_bytes,
                 "wait_seconds": prediction.wait_seconds,
             },
-            "measured": _medians(results) if results else None,
-            "error": _errors(results, prediction) if known and prediction is not None else None,
+            "measured": medians(results) if results else None,
+            "error": errors(results, prediction) if known and prediction is not None else None,
             "plans": sum(1 for shape in self._shapes.values() if shape.plan is not None)
             + (self._given is not None),
             "replans": len(self._replans),
@@ -379,33 +376,3 @@ def _summary(plan: Plan) -> dict[str, Any]:
         where[group.where.value] += group.nbytes
     moved = sum(1 for group in plan.groups if group.where is not Where.KEEP)
     return {"bytes": where, "groups": len(plan.groups), "moved": moved}
-
-
-def _medians(results: Sequence[StepResult]) -> dict[str, float]:
-    return {
-        "seconds": statistics.median(result.seconds for result in results),
-        "peak_bytes": int(statistics.median(result.peak_bytes for result in results)),
-        "wait_seconds": statistics.median(result.wait_seconds for result in results),
-    }
-
-
-def _errors(results: Sequence[StepResult], prediction: Prediction) -> dict[str, float]:
-    measured = _medians(results)
-    peak = measured["peak_bytes"]
-    return {
-        "seconds": measured["seconds"] / prediction.seconds - 1 if prediction.seconds else 0.0,
-        # A device that nobody counts has no error.
-        "peak_bytes": peak / prediction.peak_bytes - 1 if peak and prediction.peak_bytes else 0.0,
-    }
-
-
-def _agree(results: Sequence[StepResult]) -> bool:
-    """Whether the middle half of steps took about the same time: else none of it is typical."""
-    seconds = sorted(result.seconds for result in results)
-    cut = len(seconds) // 4
-    return seconds[-1 - cut] <= (1 + SPREAD) * seconds[cut]
-
-
-def _differs(result: StepResult, prediction: Prediction) -> bool:
-    errors = _errors([result], prediction)
-    return abs(errors["seconds"]) > TIME_TOLERANCE or abs(errors["peak_bytes"]) > PEAK_TOLERANCE
