@@ -62,6 +62,9 @@ class Placer:
         )
         groups = scheduler.timeline.groups
         last = max(len(scheduler.seconds) - 1, 0)
+        # The search asks for the same at one ceiling after the other.
+        self._asked: tuple[tuple[bool, ...], int] | None = None
+        self._paced: list[int] = []
         self._bytes = np.array([group.nbytes for group in groups], np.int64)
         self._saved = np.array([group.saved_at for group in groups], np.int64)
         self._released = np.array([min(g.released_after, last) for g in groups], np.int64)
@@ -141,9 +144,15 @@ class Placer:
         list of int
             Groups; empty if no disk, or if the drive takes tensors as they are.
         """
-        s = self._s
-        if not self.disk_allowed or s.direct:
+        if not self.disk_allowed or self._s.direct:
             return []
+        asked = (tuple(can_move), self.pinned_ceiling)
+        if asked != self._asked:
+            self._asked, self._paced = asked, self._pace(can_move)
+        return self._paced
+
+    def _pace(self, can_move: Sequence[bool]) -> list[int]:
+        s = self._s
         limits = self._limits
         room = min(limits.disk_bytes, limits.write_bytes or limits.disk_bytes)
         staging = self.pinned_ceiling
