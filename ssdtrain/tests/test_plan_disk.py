@@ -58,6 +58,18 @@ def test_the_drive_writes_from_the_first_save_to_the_turn(
     assert less >= 0.97 * written
 
 
+@pytest.mark.parametrize("staging", [0.25, 1.0])
+def test_the_drive_is_shared_by_reads_only_while_there_are_any(staging: float) -> None:
+    alone = {"write_alone": 3.3e9, "read_alone": 2.2e9}
+    rates = dataclasses.replace(LINK, write=1.6e9, read=1.1e9, **alone)
+    found = simulate(STEP, rates, optimise(STEP, rates, limits(staging)))
+    turn = turn_of(STEP)
+    written = sum(moved_before(t, turn) for t in found.transfers if t.lane == "write")
+    assert written >= 0.9 * 3.3e9 * turn
+    assert found.prediction.seconds <= 1.01 * STEP.seconds
+    assert found.prediction.host_bytes <= staging * GIB
+
+
 def test_a_write_budget_is_the_limit_where_it_is_less() -> None:
     rates = dataclasses.replace(LINK, write=6e9, read=6e9)
     plan = optimise(STEP, rates, dataclasses.replace(limits(0.5), write_bytes=GIB // 2))

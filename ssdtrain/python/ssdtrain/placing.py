@@ -164,14 +164,14 @@ class Placer:
         for index, group in enumerate(s.timeline.groups):
             nbytes = group.nbytes
             saved = s.seconds[group.saved_at]
-            writing = s.rates.overhead + nbytes / s.rates.write
+            writing = s.rates.overhead + nbytes / s.write_rate
             written = out.end(saved, saved + nbytes / s.out_rate, writing, nbytes)
             if not can_move[index] or nbytes > room or written is None:
                 continue
             if group.needed_at is not None:
                 # Backwards in time: taken at the need, given back where its reading begins.
                 need = s.seconds[group.needed_at]
-                link, reading = nbytes / s.back_rate, s.rates.overhead + nbytes / s.rates.read
+                link, reading = nbytes / s.back_rate, s.rates.overhead + nbytes / s.read_rate
                 due = need - link - s.margin(link) - s.margin(reading)
                 begun = back.end(-need, -due, reading, nbytes)
                 if begun is None or -begun < written:
@@ -241,9 +241,9 @@ class Placer:
         sizes = self._bytes[on_disk]
         saved = at[self._saved[on_disk]]
         overhead = s.rates.overhead
-        written = _first_in_first_out(saved + sizes / s.out_rate, overhead + sizes / s.rates.write)
+        written = _first_in_first_out(saved + sizes / s.out_rate, overhead + sizes / s.write_rate)
         back = sizes / s.back_rate
-        reading = overhead + sizes / s.rates.read
+        reading = overhead + sizes / s.read_rate
         spare = s.margins.overheads * overhead
         deadline = needs - back * (1 + s.margins.fraction) - reading * s.margins.fraction - spare
         # The last that is needed is the first of the lane when time runs backwards.

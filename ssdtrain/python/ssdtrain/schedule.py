@@ -51,6 +51,7 @@ class Scheduler:
         self.back_rate = _fastest(rates, back)
         self.out_busy = getattr(rates, out)
         self.back_busy = getattr(rates, back)
+        self.write_rate, self.read_rate = _fastest(rates, "write"), _fastest(rates, "read")
         self.bytes = [group.nbytes for group in timeline.groups]
         self.frees = [group.frees for group in timeline.groups]
         self.others: list[int] = other_memory(timeline).tolist()
@@ -115,6 +116,7 @@ class Scheduler:
             last_out = max(last_out, times[saved[index]])
             last_out += self.bytes[index] / self.out_rate
         order = [index for _, index in moved]
+        last_write = self._last_write(where, times)
         load_at = [0] * len(order)
         read_at = [0] * len(order)
         start = read_start = float("inf")
@@ -128,12 +130,23 @@ class Scheduler:
             tick = bisect.bisect_right(times, start) - 1
             load_at[position] = read_at[position] = min(max(tick, saved[index]), need)
             if where[index] is Where.DISK and not self.direct:
-                duration = overhead + self.bytes[index] / self.rates.read
                 begin = times[load_at[position]]
+                rate = self.read_rate if begin > last_write else self.rates.read
+                duration = overhead + self.bytes[index] / rate
                 read_start = min(begin - self.margin(duration), read_start) - duration
                 tick = bisect.bisect_right(times, read_start) - 1
                 read_at[position] = min(max(tick, saved[index]), load_at[position])
         return order, load_at, read_at
+
+    def _last_write(self, where: Sequence[Where], times: Sequence[float]) -> float:
+        """When the drive would have written everything, were nothing read before."""
+        end = 0.0
+        if self.direct:
+            return end
+        for index, group in enumerate(self.timeline.groups):
+            if where[index] is Where.DISK:
+                end = max(end, times[group.saved_at]) + self.bytes[index] / self.write_rate
+        return end
 
     def schedule(self, where: Sequence[Where], ceiling: float) -> Schedule:
         """Return ticks that hold the memory under a ceiling at the least time, if they can.

@@ -242,7 +242,8 @@ class Walk:
         self.outstanding.append(index)
         if self.where[index] is Where.DISK and not s.direct:
             begin = max(self.out_free, self.write_free)
-            self.write_free = begin + s.rates.overhead + s.bytes[index] / s.rates.write
+            rate = s.write_rate if self.read_free <= begin else s.rates.write
+            self.write_free = begin + s.rates.overhead + s.bytes[index] / rate
             self.written[index] = self.write_free
 
     def _drop(self, tick: int, index: int) -> None:
@@ -256,8 +257,10 @@ class Walk:
     def _read(self, index: int, tick: int) -> None:
         if self.where[index] is Where.KEEP or self.read_at[index] is not None:
             return
+        s = self.s
         begin = max(self.now, self.read_free, self.written[index])
-        self.read_free = begin + self.s.rates.overhead + self.s.bytes[index] / self.s.rates.read
+        rate = s.read_rate if self.write_free <= begin else s.rates.read
+        self.read_free = begin + s.rates.overhead + s.bytes[index] / rate
         self.read_end[index] = self.read_free
         self.read_at[index] = tick
 
