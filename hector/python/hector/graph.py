@@ -191,7 +191,9 @@ class Graph:
         )
 
     @classmethod
-    def from_pyg(cls, data: Any, *, sampled: bool | None = None) -> Graph:
+    def from_pyg(
+        cls, data: Any, *, num_relations: int | None = None, sampled: bool | None = None
+    ) -> Graph:
         """The graph of a ``torch_geometric.data.HeteroData`` or ``Data``, or of a loader's batch.
 
         Parameters
@@ -200,6 +202,9 @@ class Graph:
             Of the first, ``node_types``, ``edge_types``, ``data[node_type].num_nodes`` and
             ``data[edge_type].edge_index`` are read; of the second, ``edge_index``, ``edge_type``
             and ``num_nodes``. Batches of ``NeighborLoader`` are one of both.
+        num_relations : int, optional
+            Of a ``Data``, as for ``Graph``; a batch need not hold an edge of the last relation. A
+            ``HeteroData`` has as many as edge types.
         sampled : bool, optional
             As for ``Graph``. Default: whether the data is a batch of one of PyG's loaders.
 
@@ -215,17 +220,17 @@ class Graph:
         Raises
         ------
         ValueError
-            If there is no node type, a count or the edges' types are missing, or the edges of two
-            relations are on two devices.
+            If there is no node type, a count or the edges' types are missing, the number of
+            relations is another one, or the edges of two relations are on two devices.
         IndexError
             If an id is outside its own type's nodes.
         """
         if not hasattr(data, "node_types"):
             edge_type = getattr(data, "edge_type", None)
-            if edge_type is None or data.edge_index is None:
+            if edge_type is None or getattr(data, "edge_index", None) is None:
                 raise ValueError("Graph.from_pyg: the data has no edge_index with an edge_type")
             return cls(
-                data.edge_index, edge_type, _known(data.num_nodes, "the data"),
+                data.edge_index, edge_type, _known(data.num_nodes, "the data"), num_relations,
                 sampled=_is_sample(data) if sampled is None else sampled,
             )  # fmt: skip
         names = tuple(data.node_types)
@@ -235,6 +240,10 @@ class Graph:
         starts = [sum(counts[:i]) for i in range(len(counts))]
         number = {name: i for i, name in enumerate(names)}
         relations = tuple(data.edge_types)
+        if num_relations not in (None, len(relations)):
+            raise ValueError(
+                f"Graph.from_pyg: the data has {len(relations)} edge types, not {num_relations}"
+            )
         ends = []
         for relation in relations:
             if not {relation[0], relation[2]} <= number.keys():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,10 +12,41 @@ from torch.nn import functional
 
 from hector.graph import Graph
 
-__all__ = ["Metadata", "node_order", "relation_order", "stacked", "unstacked"]
+__all__ = [
+    "Metadata",
+    "PygData",
+    "graph_of",
+    "node_order",
+    "relation_order",
+    "stacked",
+    "unstacked",
+]
 
 Relation = tuple[str, str, str]
 Metadata = tuple[Sequence[str], Sequence[Relation]]
+
+
+class PygData(Protocol):
+    """A ``Data`` or ``HeteroData`` of PyG, or a loader's batch."""
+
+    @property
+    def node_stores(self) -> Sequence[Any]:
+        """Where PyG keeps what belongs to nodes."""
+        ...
+
+
+def graph_of(data: Graph | PygData, num_relations: int | None = None) -> Graph:
+    """A layer's graph: itself, or that of a data object or batch of PyG.
+
+    Parameters
+    ----------
+    data : Graph, Data or HeteroData
+    num_relations : int or None
+        Of a ``Data``, whose edges may not show it.
+    """
+    if isinstance(data, Graph):
+        return data
+    return Graph.from_pyg(data, num_relations=num_relations)
 
 
 def _order(what: str, found: Sequence[object], known: Sequence[object], count: int) -> list[int]:

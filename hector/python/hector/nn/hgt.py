@@ -14,7 +14,15 @@ from torch.nn import functional as activations
 from hector import functional
 from hector.compiled import compile
 from hector.graph import Graph
-from hector.nn.hetero import Metadata, node_order, relation_order, stacked, unstacked
+from hector.nn.hetero import (
+    Metadata,
+    PygData,
+    graph_of,
+    node_order,
+    relation_order,
+    stacked,
+    unstacked,
+)
 from hector.nn.weights import glorot
 
 __all__ = ["HGTConv"]
@@ -165,16 +173,19 @@ class HGTConv(nn.Module):
         return made
 
     @overload
-    def forward(self, g: Graph, x: Tensor) -> Tensor: ...
+    def forward(self, g: Graph | PygData, x: Tensor) -> Tensor: ...
     @overload
-    def forward(self, g: Graph, x: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
-    def forward(self, g: Graph, x: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    def forward(self, g: Graph | PygData, x: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    def forward(
+        self, g: Graph | PygData, x: Tensor | Mapping[str, Tensor]
+    ) -> Tensor | dict[str, Tensor]:
         """Run the layer.
 
         Parameters
         ----------
-        g : Graph
-            With node types; one of ``Graph.from_pyg`` brings the names along.
+        g : Graph, or HeteroData
+            With node types; one of ``Graph.from_pyg`` brings the names along. Data makes a graph
+            at each call: make it once where it serves several layers.
         x : Tensor, shape (num_nodes, widest in_channels), or dict by node type
 
         Returns
@@ -188,6 +199,7 @@ class HGTConv(nn.Module):
         ValueError
             If rows, relations or types do not fit the graph.
         """
+        g = graph_of(g)
         relations = relation_order(g, self.relations)
         types = node_order(g, self.node_types)
         kept = None

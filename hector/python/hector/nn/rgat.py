@@ -13,6 +13,7 @@ from hector import functional
 from hector._errors import unsupported
 from hector.compiled import compile
 from hector.graph import Graph
+from hector.nn.hetero import PygData, graph_of
 from hector.nn.weights import (
     check_decomposition,
     composed,
@@ -211,7 +212,7 @@ class RGATConv(nn.Module):
 
     def forward(
         self,
-        g: Graph,
+        g: Graph | PygData,
         x: Tensor,
         edge_attr: Tensor | None = None,
         *,
@@ -221,8 +222,9 @@ class RGATConv(nn.Module):
 
         Parameters
         ----------
-        g : Graph
-            With ``num_relations`` relations.
+        g : Graph, or Data
+            With ``num_relations`` relations. Data makes a graph at each call: make it once where it
+            serves several layers.
         x : Tensor, shape (num_nodes, in_channels)
         edge_attr : Tensor, shape (E, edge_dim), optional
             Needed where the layer has an ``edge_dim``, and only then.
@@ -249,7 +251,8 @@ class RGATConv(nn.Module):
         if drops and seed is None:
             seed = torch.randint(0, 1 << 62, ())
         out: Tensor = _rgat(
-            g, x, self.weight, self.comp, self.q, self.k, edge, self.bias,
+            graph_of(g, self.num_relations), x,
+            self.weight, self.comp, self.q, self.k, edge, self.bias,
             (self.heads, self.dim), self.attention_mode == _MODES[0],
             _GROUPS[self.attention_mechanism], self.negative_slope, self.concat,
             self.dropout, seed if drops else None,

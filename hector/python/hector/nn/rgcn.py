@@ -12,6 +12,7 @@ from hector import functional
 from hector._errors import unsupported
 from hector.compiled import compile
 from hector.graph import Graph
+from hector.nn.hetero import PygData, graph_of
 from hector.nn.weights import (
     check_decomposition,
     composed,
@@ -137,13 +138,14 @@ class RGCNConv(nn.Module):
         copy_parameters(made, layer, {name: name for name in ("weight", "comp", "root", "bias")})
         return made
 
-    def forward(self, g: Graph, x: Tensor) -> Tensor:
+    def forward(self, g: Graph | PygData, x: Tensor) -> Tensor:
         """Run the layer.
 
         Parameters
         ----------
-        g : Graph
-            With ``num_relations`` relations.
+        g : Graph, or Data
+            With ``num_relations`` relations. Data makes a graph at each call: make it once where it
+            serves several layers.
         x : Tensor, shape (num_nodes, in_channels)
 
         Returns
@@ -155,7 +157,10 @@ class RGCNConv(nn.Module):
         ValueError
             If a number of rows does not fit the graph.
         """
-        out: Tensor = _rgcn(g, x, self.weight, self.comp, self.root, self.bias, _REDUCE[self.aggr])
+        out: Tensor = _rgcn(
+            graph_of(g, self.num_relations), x,
+            self.weight, self.comp, self.root, self.bias, _REDUCE[self.aggr],
+        )  # fmt: skip
         return out
 
     def extra_repr(self) -> str:

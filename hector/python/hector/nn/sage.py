@@ -13,7 +13,15 @@ from hector import functional
 from hector._errors import unsupported
 from hector.compiled import compile
 from hector.graph import Graph
-from hector.nn.hetero import Metadata, node_order, relation_order, stacked, unstacked
+from hector.nn.hetero import (
+    Metadata,
+    PygData,
+    graph_of,
+    node_order,
+    relation_order,
+    stacked,
+    unstacked,
+)
 from hector.nn.weights import glorot
 
 __all__ = ["HeteroSAGEConv"]
@@ -174,16 +182,19 @@ class HeteroSAGEConv(nn.Module):
         return made
 
     @overload
-    def forward(self, g: Graph, x: Tensor) -> Tensor: ...
+    def forward(self, g: Graph | PygData, x: Tensor) -> Tensor: ...
     @overload
-    def forward(self, g: Graph, x: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
-    def forward(self, g: Graph, x: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    def forward(self, g: Graph | PygData, x: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    def forward(
+        self, g: Graph | PygData, x: Tensor | Mapping[str, Tensor]
+    ) -> Tensor | dict[str, Tensor]:
         """Run the layer.
 
         Parameters
         ----------
-        g : Graph
-            With node types; one of ``Graph.from_pyg`` brings the names along.
+        g : Graph, or HeteroData
+            With node types; one of ``Graph.from_pyg`` brings the names along. Data makes a graph
+            at each call: make it once where it serves several layers.
         x : Tensor, shape (num_nodes, widest in_channels), or dict by node type
 
         Returns
@@ -197,6 +208,7 @@ class HeteroSAGEConv(nn.Module):
         ValueError
             If rows, relations or types do not fit the graph.
         """
+        g = graph_of(g)
         order = relation_order(g, self.relations)
         types = node_order(g, self.node_types)
         pick = order != list(range(len(self.relations)))
