@@ -45,11 +45,11 @@ def options() -> argparse.Namespace:
     parser.add_argument("--graphs", type=_names, default=list(SHAPES), help="names with commas")
     parser.add_argument("--layers", type=_names, default=list(LAYERS), help="names with commas")
     parser.add_argument("--sections", type=_names, default=list(SECTIONS))
-    parser.add_argument("--some", type=_names, default=["aifb", "fb15k", "am", "mag"],
-                        help="graphs of the sections compiled, ablation and widths")  # fmt: skip
+    parser.add_argument("--some", type=_names, default=["aifb", "fb15k", "mag"],
+                        help="graphs of compiled, ablation, widths, true fp32")  # fmt: skip
     parser.add_argument("--forms", type=Path, help="a program of hand-written kernels")
     parser.add_argument("--seconds", type=float, default=1e9, help="after which no cell is begun")
-    parser.add_argument("--processes", type=int, default=12, help="that compile before measuring")
+    parser.add_argument("--processes", type=int, default=15, help="that compile before measuring")
     parser.add_argument("--compile-seconds", type=float, default=60.0,
                         help="in which PyG's layers must compile")  # fmt: skip
     parser.add_argument("--share", help=argparse.SUPPRESS)
@@ -68,8 +68,10 @@ def settings(graph: str, chosen: argparse.Namespace) -> list[Setting]:
     if "speed" in chosen.sections:
         made.append(HIGH)
     if "precision" in chosen.sections:
-        made += [BF16, HIGHEST]
+        made.append(BF16)
     if graph in chosen.some:
+        if "precision" in chosen.sections:
+            made.append(HIGHEST)
         if "ablation" in chosen.sections:
             made += [HIGH, *(Setting(forms=forms) for forms in FIXED.values())]
         if "widths" in chosen.sections:
@@ -160,7 +162,7 @@ def _measure(made: Cell, context: Context, chosen: argparse.Namespace) -> None:
     if "speed" in chosen.sections:
         gpu_sections.speed(context, made)
     if "precision" in chosen.sections:
-        gpu_sections.precision(context, made)
+        gpu_sections.precision(context, made, made.shape.name in chosen.some)
     _free()
 
 

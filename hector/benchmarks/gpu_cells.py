@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import dataclass, field
 
 import torch
@@ -101,6 +102,8 @@ class Measured:
         Called, or replayed where that was tried and is faster.
     called : float
     forms : str
+    program : str
+        The same for the same emitted text.
     peak, formula : int
         Bytes beside the inputs: measured, and what ``memory_bytes`` says.
     bound : int
@@ -118,6 +121,7 @@ class Measured:
     milliseconds: float
     called: float
     forms: str
+    program: str
     peak: int
     formula: int
     bound: int
@@ -152,7 +156,9 @@ def prepare(chosen: Cell, setting: Setting, training: bool) -> Prepared:
     return Prepared(compiled, inputs, run, account)
 
 
-def measure(chosen: Cell, setting: Setting, training: bool, *, detail: bool = True) -> Measured:
+def measure(
+    chosen: Cell, setting: Setting, training: bool, *, section: bool = True, detail: bool = True
+) -> Measured:
     """Measure one setting of a cell.
 
     Parameters
@@ -161,19 +167,22 @@ def measure(chosen: Cell, setting: Setting, training: bool, *, detail: bool = Tr
     setting : Setting
     training : bool
         Forward and backward, or forward alone.
+    section : bool
+        Whether forward, or backward without its forward, is timed by itself too.
     detail : bool
-        Whether memory, launches, kernels and the section by itself are looked at too.
+        Whether memory, launches and kernels are looked at too.
     """
     made = prepare(chosen, setting, training)
     counts, element = made.account.counts, made.inputs[0].element_size()
     bounds = [gather_bytes(counts, setting.width, element, backward=b) for b in (False, True)]
     peak = peak_bytes(made.run) if detail else 0
-    called = best = milliseconds(made.run, DEVICE, budget=0.4, most=20)
+    called = best = milliseconds(made.run, DEVICE, budget=0.25, most=20)
     if chosen.shape.edges <= REPLAYED:
         with contextlib.suppress(RuntimeError):  # not every program can be captured
             best = min(called, replayed(made.run))
     found = Measured(
-        milliseconds=best, called=called, forms=str(made.account.forms), peak=peak,
+        milliseconds=best, called=called, forms=str(made.account.forms),
+        program=hashlib.sha256(made.account.source.encode()).hexdigest()[:12], peak=peak,
         formula=memory_bytes(
             chosen.layer.name, counts, setting.width, setting.heads, element, made.account.forms,
             training=training,
@@ -181,23 +190,27 @@ def measure(chosen: Cell, setting: Setting, training: bool, *, detail: bool = Tr
         bound=sum(bounds) if training else bounds[0],
         section_bytes=0, section_bound=bounds[training],
     )  # fmt: skip
+    if section or detail:
+        _time_section(found, made, chosen, training)
     if detail:
-        _look(found, made, chosen, training)
+        _look(found, made)
     return found
 
 
-def _look(found: Measured, made: Prepared, chosen: Cell, training: bool) -> None:
-    programs = made.account.programs
-    found.section_bytes = programs["backward" if training else "forward"].bytes
+def _time_section(found: Measured, made: Prepared, chosen: Cell, training: bool) -> None:
+    found.section_bytes = made.account.programs["backward" if training else "forward"].bytes
     if training:
         arguments = (chosen.graph, *made.inputs)
         found.section_ms = backward_milliseconds(made.compiled, arguments, made.inputs)
     else:
         found.section_ms = queued(made.run)
+
+
+def _look(found: Measured, made: Prepared) -> None:
     with contextlib.suppress(RuntimeError):  # where the machine lets no profiler in
         seen = kernel_times(made.run)
         found.launches = len(seen) or None
-        known = {k.name: k.bytes for each in programs.values() for k in each.kernels}
+        known = {k.name: k.bytes for each in made.account.programs.values() for k in each.kernels}
         found.kernels = attributed(seen, known)
 
 

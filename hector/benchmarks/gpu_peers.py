@@ -52,16 +52,22 @@ def peers_of(chosen: Cell, dtype: torch.dtype = torch.float32) -> list[Peer]:
     return found
 
 
-def time_peer(peer: Peer, training: bool, budget: float = 0.4) -> Timed:
-    """Time a peer; some take seconds for a call, so those are called twice only."""
+def time_peer(peer: Peer, budget: float = 0.25) -> dict[bool, Timed]:
+    """Time a peer forward (False) and with backward (True); slow ones are called twice only."""
+    found = {}
+    run = None
     try:
         function, arguments, wrt = peer.make()
-        run = runner(function, arguments, wrt, training)
-        took = milliseconds(run, DEVICE, budget=budget, most=10, warm=1)
-        return Timed(peer.name, took)
+        for training in (False, True):
+            run = runner(function, arguments, wrt, training)
+            took = milliseconds(run, DEVICE, budget=budget, most=10, warm=1)
+            found[training] = Timed(peer.name, took)
     except (torch.OutOfMemoryError, RuntimeError, ImportError) as error:
-        return Timed(peer.name, None, f"{peer.name}: {str(error).splitlines()[0][:60]}")
+        failure = f"{peer.name}: {str(error).splitlines()[0][:60]}"
+        for training in {False, True} - set(found):
+            found[training] = Timed(peer.name, None, failure)
     finally:
         function = arguments = wrt = run = None  # type: ignore[assignment]
         gc.collect()
         torch.cuda.empty_cache()
+    return found

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class Results:
     def __init__(self, path: Path, title: str) -> None:
         self.path = path
         self.head = {"title": title, **bench_schema.collect()}
+        self.start = time.monotonic()
         self.rows: list[bench_schema.Row] = []
         self.extra: dict[str, Any] = {}
 
@@ -38,7 +40,8 @@ class Results:
             text += f"; {row.ratio:.3g}"
         if row.target:
             text += f" ({row.target}: {'met' if row.met else 'MISSED'})"
-        print(f"{text}; {row.note}" if row.note else text, flush=True)
+        since = f"[{time.monotonic() - self.start:.0f} s] "
+        print(since + (f"{text}; {row.note}" if row.note else text), flush=True)
         self.write()
 
     def keep(self, section: str, key: str, value: object) -> None:

@@ -94,10 +94,10 @@ class Context:
 
 
 def _attempt(
-    made: Cell, setting: Setting, training: bool, *, detail: bool = True
+    made: Cell, setting: Setting, training: bool, *, section: bool = True, detail: bool = False
 ) -> Measured | None:
     try:
-        return measure(made, setting, training, detail=detail)
+        return measure(made, setting, training, section=section, detail=detail)
     except Exception as error:  # noqa: BLE001 - PyTorch's and Triton's; the next cell may run
         said = (str(error).splitlines() or [""])[0][:200]
         print(f"{made.label}, {setting}: {type(error).__name__}: {said}", flush=True)
@@ -143,27 +143,27 @@ def _row(
 
 def speed(context: Context, made: Cell) -> None:
     """Forward and training in fp32 against PyG, the hand composition and the limits."""
-    for training in (False, True):
-        what = f"{made.label}, {CALL[training]}"
-        if context.late(what):
-            return
-        context.tried += not training
-        found = _attempt(made, HIGH, training)
-        if found is None:
+    if context.late(made.label):
+        return
+    context.tried += 1
+    found = {training: _attempt(made, HIGH, training, detail=True) for training in (False, True)}
+    context.ran += found[True] is not None
+    torch.cuda.empty_cache()
+    times = [time_peer(peer) for peer in peers_of(made)]
+    for training, ours in found.items():
+        if ours is None:
             continue
-        context.ran += training
-        context.fp32[made.label, training] = found.milliseconds
-        torch.cuda.empty_cache()
-        peers = [time_peer(peer, training) for peer in peers_of(made)]
+        what = f"{made.label}, {CALL[training]}"
+        peers = [both[training] for both in times]
         peers += context.compiled.get((made.shape.name, made.layer.name, training), [])
-        row = _row(made, HIGH, training, found, context, peers)
-        context.results.keep("measured", what, asdict(found))
+        context.fp32[made.label, training] = ours.milliseconds
+        context.results.keep("measured", what, asdict(ours))
         context.results.keep("peers", what, [asdict(each) for each in peers])
-        context.results.add(row)
+        context.results.add(_row(made, HIGH, training, ours, context, peers))
         theirs = [e.milliseconds for e in peers if e.milliseconds and e.name.startswith("PyG")]
         if theirs:
-            context.ratios[training][made.label] = min(theirs) / found.milliseconds
-        _limits(context, made, found, training)
+            context.ratios[training][made.label] = min(theirs) / ours.milliseconds
+        _limits(context, made, ours, training)
 
 
 def _limits(context: Context, made: Cell, found: Measured, training: bool) -> None:
@@ -187,26 +187,33 @@ def _limits(context: Context, made: Cell, found: Measured, training: bool) -> No
         context.against(work, bound, "x", bounds[graph, training], most=False)
 
 
-def precision(context: Context, made: Cell) -> None:
-    """bf16 beside fp32 and the hand composition in bf16; fp32 without tf32."""
-    for setting in (BF16, HIGHEST):
-        for training in (False, True):
-            what = f"{made.label}, {setting}, {CALL[training]}"
-            if context.late(what):
-                return
-            found = _attempt(made, setting, training, detail=setting is BF16)
-            if found is None:
-                continue
-            torch.cuda.empty_cache()
-            peers = []
-            if setting is BF16:
-                peers = [time_peer(peer, training) for peer in peers_of(made, torch.bfloat16)]
-            context.results.keep("measured", what, asdict(found))
-            context.results.add(_row(made, setting, training, found, context, peers))
-            before = context.fp32.get((made.label, training))
-            if setting is BF16 and before and made.shape.name in LARGE:
-                work = f"{made.label}: bf16 over fp32, {CALL[training]}"
-                context.against(work, before / found.milliseconds, "x", 1.5, most=False)
+def precision(context: Context, made: Cell, highest: bool) -> None:
+    """bf16 beside fp32 and the hand composition in bf16; on request fp32 without tf32."""
+    if context.late(f"{made.label}, {BF16}"):
+        return
+    found = {training: _attempt(made, BF16, training) for training in (False, True)}
+    torch.cuda.empty_cache()
+    times = [time_peer(peer) for peer in peers_of(made, torch.bfloat16)]
+    for training, ours in found.items():
+        if ours is None:
+            continue
+        peers = [both[training] for both in times]
+        context.results.keep("measured", f"{made.label}, {BF16}, {CALL[training]}", asdict(ours))
+        context.results.add(_row(made, BF16, training, ours, context, peers))
+        before = context.fp32.get((made.label, training))
+        if before and made.shape.name in LARGE:
+            work = f"{made.label}: bf16 over fp32, {CALL[training]}"
+            context.against(work, before / ours.milliseconds, "x", 1.5, most=False)
+        if ours.section_ms and made.shape.name in LARGE and not training:
+            ideal = context.milliseconds(ours.section_bytes) / ours.section_ms
+            work = f"{made.label}: bytes of the chosen form over the copy rate, bf16, forward"
+            least = 0.88 if made.layer.name == "RGCN" else 0.8
+            context.against(work, ideal, "x", least, most=False)
+    for training in (False, True) if highest else ():
+        ours = _attempt(made, HIGHEST, training, section=False)
+        if ours is not None:
+            context.results.add(_row(made, HIGHEST, training, ours, context, []))
+    torch.cuda.empty_cache()
 
 
 def means(context: Context) -> None:
@@ -232,16 +239,16 @@ def ablation(context: Context, made: Cell) -> None:
         what = f"{made.label}, ablation, {CALL[training]}"
         if context.late(what):
             return
-        times: dict[str, float] = {}
+        fastest: dict[str, float] = {}  # of a program, which several choices may come to
+        programs: dict[str, str] = {}
         for name, fixed in {**FIXED, "chosen": None}.items():
-            setting = Setting(forms=fixed)
-            found = _attempt(made, setting, training, detail=False)
-            if found is None:
-                continue
-            times[name] = found.milliseconds
-            if name == "chosen":
-                chosen = found.forms
+            found = _attempt(made, Setting(forms=fixed), training, section=False)
             torch.cuda.empty_cache()
+            if found is not None:
+                programs[name], chosen = found.program, found.forms
+                before = fastest.get(found.program, found.milliseconds)
+                fastest[found.program] = min(before, found.milliseconds)
+        times = {name: fastest[program] for name, program in programs.items()}
         if "chosen" not in times or len(times) == 1:
             continue
         ours = times.pop("chosen")
@@ -265,17 +272,20 @@ def widths(context: Context, made: Cell) -> None:
         for training in (False, True):
             if context.late(f"{made.label}, {setting}"):
                 return
-            found = _attempt(made, setting, training, detail=False)
+            found = _attempt(made, setting, training, section=False)
             if found is not None:
                 context.results.add(_row(made, setting, training, found, context, []))
             torch.cuda.empty_cache()
 
 
 def forms(context: Context, program: Path, graphs: list[str]) -> None:
-    """Forward, or backward by itself, beside hand-written kernels for the same."""
+    """Forward, or backward by itself, beside hand-written kernels for the same.
+
+    On large graphs, if there are any: on small ones launches set both times.
+    """
     module = gpu_forms.load(program)
     layers = {**LAYERS, gpu_forms.SUMS.name: gpu_forms.SUMS}
-    for graph in graphs:
+    for graph in [name for name in graphs if name in LARGE] or graphs:
         for (name, backward), form in gpu_forms.FORMS.items():
             layer = layers[name]
             for dtype, setting in ((torch.float32, HIGH), (torch.bfloat16, BF16)):

@@ -48,7 +48,7 @@ def chosen(**values):
 def test_settings_of_a_graph_are_those_of_its_sections():
     whole = bench_gpu_layers.settings("aifb", chosen())
     assert len(whole) == len(set(whole)) == 1 + 2 + 4 + 3
-    assert bench_gpu_layers.settings("mag", chosen()) == whole[:3]
+    assert bench_gpu_layers.settings("mag", chosen()) == whole[:2]
     assert bench_gpu_layers.settings("mag", chosen(sections=["speed"])) == [HIGH]
     assert bench_gpu_layers.settings("mag", chosen(sections=["ablation"])) == []
 
@@ -56,7 +56,7 @@ def test_settings_of_a_graph_are_those_of_its_sections():
 def test_the_best_peer_stands_in_the_row_and_the_others_in_its_note(tmp_path):
     layer = LAYERS["RGCN"]
     made = Cell(layer, SHAPES["aifb"], layer.draw(SHAPES["aifb"].scaled(0.01), "cpu"))
-    found = Measured(2.0, 2.0, "compact_src", 10, 10, 1000, 100, 1000)
+    found = Measured(2.0, 2.0, "compact_src", "", 10, 10, 1000, 100, 1000)
     peers = [Timed("slow", 9.0), Timed("fast", 3.0), Timed("large", None, "large: out of memory")]
     context = Context(Results(tmp_path / "r.json", "title"), 1e9, 0.0)
     row = _row(made, HIGH, True, found, context, peers)
