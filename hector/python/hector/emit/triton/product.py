@@ -263,9 +263,14 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     writer = Writer(job, least=LEAST)
     precision = precision_of(writer, x.type.dtype)
     part = writer.param("part", "part")
-    _open(writer, "tl.program_id(0)")
-    writer.line(f"left = tl.program_id(1) * {bl} + tl.arange(0, {bl})")
-    writer.line(f"right = tl.program_id(2) * {br} + tl.arange(0, {br})")
+    across, down = -(-right // br), -(-left // bl)
+    blocks = across * down
+    _open(writer, "tl.program_id(0)" if blocks == 1 else f"tl.program_id(0) // {blocks}")
+    at = "tl.program_id(0)"
+    first = "" if down == 1 else f"{at} % {blocks} // {across} * {bl} + "
+    writer.line(f"left = {first}tl.arange(0, {bl})")
+    first = "" if across == 1 else f"{at} % {across} * {br} + "
+    writer.line(f"right = {first}tl.arange(0, {br})")
     writer.line(f"total = tl.zeros([{bl}, {br}], tl.float32)")
     writer.line(
         f"for start in tl.range(begin, end, {schedule.rows}, num_stages={schedule.stages}):"
@@ -314,11 +319,10 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     reduce, step, width = reduce_kernel(job, op, left * right)
     space = job.group.space.value
     types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
-    blocks = f"{-(-left // bl)}, {-(-right // br)}"
     prepare = (
         f"work = tables.type_tiles(plan, {op.map('type')!r}, {space!r}, {schedule.chunk})",
         f"part_{job.name} = room(work.count, {left * right}, plan.device)",
-        writer.prepare(f"(work.count, {blocks})", f"num_warps={schedule.warps}"),
+        writer.prepare(f"(work.count * {blocks},)", f"num_warps={schedule.warps}"),
         reduce.prepare(f"({types}, {-(-left * right // width)})", "num_warps=4"),
     )
     launch = (f"part = part_{job.name}()", writer.launch(), reduce.launch(), "del part")

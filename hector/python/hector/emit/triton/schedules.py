@@ -212,7 +212,6 @@ def _product(key: Key) -> Product:
         depth=wide if key.width <= 128 else 64,
         stages=3 if large else 1,
         warps=4 if wide <= 64 else 8,
-        matrix_by_column=single and large,
     )
 
 
@@ -238,7 +237,6 @@ def _walk_product(key: Key) -> WalkProduct:
         unroll=2,
         split=128 if large else 32,
         warps=4 if max(key.width, key.other) <= 64 else 8,
-        matrix_by_column=single and large,
     )
 
 
