@@ -132,8 +132,12 @@ std::optional<BadIdReport> take_bad_ids(int device)
   }
   std::optional<BadIdReport> report;
   if (earliest != nullptr) {
-    report = BadIdReport{
-      earliest->position, earliest->id, earliest->rows, earliest->count, earliest->wrap != 0};
+    report = BadIdReport{earliest->position,
+                         earliest->id,
+                         earliest->rows,
+                         earliest->count,
+                         earliest->wrap != 0,
+                         earliest->scatter != 0};
   }
   for (auto* const record : full) {
     std::atomic_ref<unsigned long long>{record->full}.store(0, std::memory_order_release);

@@ -20,6 +20,7 @@ struct BadIdReport {
   std::int64_t rows;
   std::int64_t count;
   bool wrap;
+  bool scatter;
 };
 
 /// The sink of the next kernel on `stream`: one slot a stream, whose kernels do not overlap; one of

@@ -37,6 +37,7 @@ __device__ inline void publish_bad_ids(GatherArguments const& a)
     record->rows        = a.rows;
     record->count       = a.count;
     record->wrap        = a.wrap ? 1 : 0;
+    record->scatter     = a.scatter ? 1 : 0;
     __threadfence_system();
     record->full = 1;
   }

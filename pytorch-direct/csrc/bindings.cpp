@@ -8,6 +8,7 @@ PYBIND11_MODULE(_native, module)
   module.doc() =
     "Kernels of pytorch_direct over addresses; private, without any check of arguments.";
   pytorch_direct::bind_cpu(module);
+  pytorch_direct::bind_update(module);
   pytorch_direct::bind_sampling(module);
   module.attr("cuda_architectures") = PYTORCH_DIRECT_ARCHITECTURES;
 #if PYTORCH_DIRECT_HAVE_CUDA

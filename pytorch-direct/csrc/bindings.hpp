@@ -36,5 +36,6 @@ inline std::byte* bytes_at(Address address)
 
 void bind_cpu(pybind11::module_& module);
 void bind_cuda(pybind11::module_& module);
+void bind_update(pybind11::module_& module);
 
 }  // namespace pytorch_direct

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings.hpp"
+#include "bindings_update.hpp"
 #include "gather_cpu.hpp"
 #include "gather_emulated.hpp"
 #include "rmat.hpp"
@@ -33,15 +34,6 @@ std::int64_t gather(Address table,
   return gather_cpu(source, list, bytes_at(out), threads);
 }
 
-Number number_of(std::string const& name)
-{
-  if (name == "float32") { return Number::float32; }
-  if (name == "float64") { return Number::float64; }
-  if (name == "int32") { return Number::int32; }
-  if (name == "int64") { return Number::int64; }
-  throw std::invalid_argument("scatter_add: no such number type: " + name);
-}
-
 std::int64_t scatter_add(Address table,
                          std::int64_t rows,
                          std::int64_t row_numbers,
@@ -55,6 +47,10 @@ std::int64_t scatter_add(Address table,
   ScatterArguments const arguments{
     bytes_at(table), rows, row_numbers, bytes_at(ids), ids_are_64_bit, count, bytes_at(added)};
   auto const type = number_of(number);
+  if (type != Number::float32 && type != Number::float64 && type != Number::int32 &&
+      type != Number::int64) {
+    throw std::invalid_argument("scatter_add: no kernel for " + number);
+  }
   py::gil_scoped_release const released;
   return scatter_add_cpu(arguments, type, threads);
 }

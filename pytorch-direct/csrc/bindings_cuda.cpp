@@ -15,7 +15,7 @@ namespace {
 py::object as_tuple(std::optional<BadIdReport> const& bad)
 {
   if (!bad) { return py::none(); }
-  return py::make_tuple(bad->position, bad->id, bad->rows, bad->count, bad->wrap);
+  return py::make_tuple(bad->position, bad->id, bad->rows, bad->count, bad->wrap, bad->scatter);
 }
 
 /// Gives the report of an earlier call, in which case nothing was launched, or None.

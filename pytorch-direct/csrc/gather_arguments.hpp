@@ -30,6 +30,7 @@ struct BadIdRecord {
   long long rows;
   long long count;
   long long wrap;
+  long long scatter;
 };
 
 /// Where a kernel leaves word of bad ids; all null where they were checked before.
@@ -55,6 +56,8 @@ struct GatherArguments {
   BadIdSink bad;
   /// The ids are sorted, and what equal ones name is read once (`id_kind` is `key`).
   bool merge = false;
+  /// A bad id is one of a scatter, for the text of its error.
+  bool scatter = false;
 };
 
 /// Rows that a thread works on at once: a request over the link then waits for no other, so that

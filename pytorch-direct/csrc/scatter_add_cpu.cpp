@@ -58,7 +58,7 @@ std::int64_t scatter_add(ScatterArguments const& s, Number number, int threads)
         return add_part<double, Id>(s, begin, end);
       case Number::int32:
         return add_part<std::int32_t, Id>(s, begin, end);
-      case Number::int64:
+      default:
         return add_part<std::int64_t, Id>(s, begin, end);
     }
   });

@@ -4,11 +4,11 @@
 /// threads.
 #pragma once
 
+#include "update_arguments.hpp"
+
 #include <cstdint>
 
 namespace pytorch_direct {
-
-enum class Number { float32, float64, int32, int64 };
 
 struct ScatterArguments {
   void* table;  ///< Packed rows.
@@ -20,7 +20,8 @@ struct ScatterArguments {
   void const* added;  ///< `count` packed rows.
 };
 
-/// Returns the first position whose id is out of range, in which case nothing was added, or -1.
+/// For tables of float32, float64, int32 and int64; the sums of others need an order by id
+/// (`update_cpu.hpp`). Returns the first position whose id is out of range, in which case nothing was added, or -1.
 [[nodiscard]] std::int64_t scatter_add_cpu(ScatterArguments const& arguments,
                                            Number number,
                                            int threads);

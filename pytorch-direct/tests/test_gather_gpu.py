@@ -441,3 +441,50 @@ def test_current_device_need_not_be_that_of_the_ids(cuda):
                 check(target)
     with pytest.raises(ValueError, match="together"):
         gather(table.to("cuda:0"), host_ids.to("cuda:1"))
+
+
+@pytest.mark.parametrize("width", [1, 16, 64, 100, 128, 412, 512, 3076])
+def test_merged_duplicates_change_nothing(cuda, width):
+    table = random_bytes(3000 * width).view(3000, width)
+    ids = torch.randint(0, 300, (20_000,), device=cuda)
+    ids[5000:9000] = 7
+    assert_rows(gather(unified(table), ids, duplicates="merge"), table, ids)
+    assert_rows(gather(unified(table), ids.int(), duplicates="auto"), table, ids)
+    numbers = torch.randn(3000, 33)
+    rows = gather(unified(numbers), ids, duplicates="merge", dtype=torch.float16)
+    assert torch.equal(rows.cpu(), numbers[ids.cpu()].half())
+    cube = torch.randn(300, 4, 6).transpose(1, 2)
+    ids = ids % 300
+    assert torch.equal(gather(unified(cube), ids, duplicates="merge").cpu(), cube[ids.cpu()])
+    ids[3] = 4000
+    result = gather(unified(numbers), ids, duplicates="merge")
+    with pytest.raises(IndexError, match="id 4000 at position 3"):
+        check()
+    assert (result[3].view(torch.uint8) == 0xFF).all()
+
+
+@pytest.mark.parametrize("source", [torch.float64, torch.float32, torch.bfloat16, torch.int8,
+                                    torch.float8_e4m3fn, torch.int32])  # fmt: skip
+@pytest.mark.parametrize("to", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_scaled_has_the_bits_of_the_cpu(cuda, source, to):
+    table = (torch.rand(3000, 48) * 100).to(source)
+    factors = torch.rand(3000)
+    ids = torch.randint(0, 3000, (9000,))
+    for scale in (0.3, factors):
+        expected = gather(table, ids, scale=scale, dtype=to)
+        moved = scale.to(cuda) if isinstance(scale, torch.Tensor) else scale
+        for order in ("none", "address"):
+            rows = gather(unified(table), ids.to(cuda), scale=moved, dtype=to, order=order)
+            assert torch.equal(rows.cpu(), expected)
+    rows = gather(unified(table), ids.to(cuda), scale=unified(factors), dtype=to)
+    assert torch.equal(rows.cpu(), gather(table, ids, scale=factors, dtype=to))
+
+
+def test_check_now_raises_for_its_own_ids(cuda):
+    u = unified(torch.zeros(10, 4))
+    with pytest.raises(IndexError, match="id 12 at position 1"):
+        gather(u, torch.tensor([3, 12], device=cuda), check="now")
+    side = torch.cuda.Stream()
+    with pytest.raises(IndexError, match="id 13 at position 0"):
+        gather(u, torch.tensor([13], device=cuda), check="now", stream=side)
+    gather(u, torch.tensor([3], device=cuda), check="now")

@@ -19,7 +19,7 @@ if torch.version.hip is not None:
         "ROCm, whose devices are called cuda but cannot run its kernels"
     )
 
-from pytorch_direct import _native
+from pytorch_direct import _native, optim
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
@@ -46,6 +46,7 @@ __all__ = [
     "cuda_architectures",
     "gather",
     "gather_model",
+    "optim",
     "rmat",
     "rmat_features",
     "scatter_add_",

@@ -56,6 +56,35 @@ def emulate_cast(
     threads: int,
     /,
 ) -> None: ...
+class Change:
+    table: int
+    rows: int
+    stride: int
+    width: int
+    ids: int
+    order: int
+    count: int
+    given: int
+    first: int
+    second: int
+    rate: float
+    epsilon: float
+    first_decay: float
+    second_decay: float
+    number: str
+    rule: str
+
+def update_cpu(change: Change, threads: int, /) -> None: ...
+def emulate_update(change: Change, threads: int, /) -> None: ...
+def update_cuda(
+    change: Change,
+    device: int,
+    stream: int,
+    max_blocks: int,
+    unsorted_ids: int,
+    ids_are_64_bit: bool,
+    /,
+) -> None: ...
 def scatter_add_cpu(
     table: int,
     rows: int,
@@ -111,7 +140,7 @@ def gather_cuda(
 ) -> Any: ...
 def order_workspace_bytes(device: int, count: int, /) -> int: ...
 def uses_bad_ids(device: int, /) -> bool: ...
-def take_bad_ids(device: int, /) -> tuple[int, int, int, int, bool] | None: ...
+def take_bad_ids(device: int, /) -> tuple[int, int, int, int, bool, bool] | None: ...
 def multiprocessors(device: int, /) -> int: ...
 
 class Relation:

@@ -81,6 +81,7 @@ class Registration:
         self._buffers: dict[int, Buffer] = {}
         self._device_bytes: dict[int, torch.Tensor] = {}
         self._lock = threading.Lock()
+        self._writes: dict[tuple[int, int], torch.cuda.Event] = {}
         #: The live unified tensors over this memory, by identity.
         self.tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
 
@@ -146,6 +147,26 @@ class Registration:
             if self.nbytes:
                 _by_device_address[view.data_ptr()] = self
             return self._device_bytes.setdefault(device, view)
+
+    def is_read_only(self, device: int) -> bool:
+        """Whether a GPU may only read the memory."""
+        return self.nbytes > 0 and self._buffer(device).read_only
+
+    def note_device_write(self, device: int) -> None:
+        """Say that work now on the current stream of a GPU writes the memory; waits for nothing."""
+        stream = torch.cuda.current_stream(device)
+        written = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        written.record(stream)
+        with self._lock:
+            self._writes[device, stream.cuda_stream] = written
+
+    def settle(self) -> None:
+        """Wait until what GPUs were to write is there for the CPU to read."""
+        if self._writes and not torch.cuda._is_in_bad_fork():
+            with self._lock:
+                writes, self._writes = list(self._writes.values()), {}
+            for written in writes:
+                written.synchronize()
 
     def record_use(self, device: int, stream: int) -> None:
         """Say that work now on a stream of a GPU reads or writes the memory."""

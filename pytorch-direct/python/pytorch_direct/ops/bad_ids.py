@@ -56,11 +56,12 @@ def raise_pending(device: int) -> None:
             raise late_error(device, report)
 
 
-def late_error(device: int, report: tuple[int, int, int, int, bool]) -> IndexError:
-    """Return the error for (position, id, rows, count, wrap) of an earlier gather."""
-    position, ident, rows, count, wrap = report
-    text = bad_id_message("gather", ident, position, count, rows, wrap)
+def late_error(device: int, report: tuple[int, int, int, int, bool, bool]) -> IndexError:
+    """Return the error for (position, id, rows, count, wrap, scatter) of an earlier kernel."""
+    position, ident, rows, count, wrap, scatter = report
+    what = "scatter_add_" if scatter else "gather"
+    text = bad_id_message(what, ident, position, count, rows, wrap)
+    done = "rows for bad ids were left out" if scatter else "its bad rows were filled with 0xFF"
     return IndexError(
-        f"{text} (an earlier gather on cuda:{device}; its bad rows were filled with 0xFF and this "
-        "call did nothing)"
+        f"{text} (an earlier {what.rstrip('_')} on cuda:{device}; {done} and this call did nothing)"
     )

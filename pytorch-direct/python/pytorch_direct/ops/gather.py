@@ -15,7 +15,7 @@ from pytorch_direct.ops.arguments import ID_DTYPES, check_memory, check_out, not
 from pytorch_direct.ops.gather_gradient import gather_with_gradient
 from pytorch_direct.ops.gather_options import CHECKS, Options, checked_options, converted
 from pytorch_direct.tensor.outside_graph import outside_graph
-from pytorch_direct.tensor.unified_tensor import UnifiedTensor
+from pytorch_direct.tensor.unified_tensor import UnifiedTensor, current_registration
 
 __all__ = ["gather", "gather_by_index", "is_row_index"]
 
@@ -205,6 +205,8 @@ def gather_rows(
     if src.is_conj() or src.is_neg():
         # The bytes are those of the tensor before conjugation or negation.
         return _gather_lazily_negated(src, ids, out, options)
+    if not on_cuda and isinstance(src, UnifiedTensor):
+        current_registration(src).settle()
     shape = (*(ids.shape or (1,)), *src.shape[1:])
     backend = gather_cuda.gather_rows if on_cuda else gather_cpu.gather_rows
     if out is not None:

@@ -19,7 +19,7 @@ from pytorch_direct.tensor.unified_tensor import UnifiedTensor, current_registra
 if TYPE_CHECKING:
     from pytorch_direct.ops.gather_options import Options
 
-__all__ = ["gather_rows"]
+__all__ = ["gather_rows", "launch_blocks", "require_kernels"]
 
 _MOST = 2**32 - 1
 _CAST_FROM = (
@@ -45,12 +45,7 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     UnsupportedError
         This build has no CUDA kernels, or the GPU cannot read `src`.
     """
-    if not _native.has_cuda:
-        raise UnsupportedError(
-            "this build of pytorch_direct has no CUDA kernels (pytorch_direct.cuda_architectures "
-            "is empty), since no nvcc was found when it was built: put nvcc on PATH or set CUDACXX "
-            "to its path and install it again; or move the ids with ids.cpu()"
-        )
+    require_kernels()
     if src.dtype == out.dtype and options.scale is None:
         _launch(src, ids, out, options, None)
         return
@@ -67,6 +62,24 @@ def gather_rows(src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, options
     if out.numel():
         flat = torch.as_strided(out, (out.numel(),), (1,)).view(torch.uint8)
         flat.view(ids.numel(), -1).masked_fill_(~good.view(-1, 1), 255)
+
+
+def require_kernels() -> None:
+    """Raise `UnsupportedError` where this build has no CUDA kernels."""
+    if not _native.has_cuda:
+        raise UnsupportedError(
+            "this build of pytorch_direct has no CUDA kernels (pytorch_direct.cuda_architectures "
+            "is empty), since no nvcc was found when it was built: put nvcc on PATH or set CUDACXX "
+            "to its path and install it again; or move the ids with ids.cpu()"
+        )
+
+
+def launch_blocks(device: int, on_host: bool, share: float | None = None) -> int:
+    """Return the most blocks to launch for a table in host memory or in the GPU's."""
+    model = gather_model()
+    share = model.sm_share if share is None else share
+    blocks = max(1, int(share * _multiprocessors(device))) * model.blocks_per_multiprocessor
+    return min(blocks, model.host_blocks) if on_host else blocks
 
 
 def _launch(
@@ -101,11 +114,7 @@ def _launch(
         region_bytes = model.region_bytes
         workspace_bytes = _native.order_workspace_bytes(device, count)
         workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=out.device)
-    share = model.sm_share if options.sm_share is None else options.sm_share
-    processors = max(1, int(share * _multiprocessors(device)))
-    blocks = processors * model.blocks_per_multiprocessor
-    if registration is not None:
-        blocks = min(blocks, model.host_blocks)
+    blocks = launch_blocks(device, registration is not None, options.sm_share)
     row_factor, factor = _factors(options.scale, device)
     report = _native.gather_cuda(
         device,
@@ -137,7 +146,7 @@ def _launch(
         registration.record_use(device, stream)
 
 
-def _raise_if(device: int, report: tuple[int, int, int, int, bool] | None) -> None:
+def _raise_if(device: int, report: tuple[int, int, int, int, bool, bool] | None) -> None:
     if report is not None:
         raise late_error(device, report)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``torch.ops.pytorch_direct.gather``: what torch.compile traces in place of ``gather``."""
+"""``torch.ops.pytorch_direct``: what torch.compile traces in place of the operators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from pytorch_direct.ops import gather as eager
+from pytorch_direct.ops import scatter_add as eager_scatter
 from pytorch_direct.ops.gather_gradient import gradient_of_table
 from pytorch_direct.ops.gather_options import Options, checked_options, converted, result_dtype
 
-__all__ = ["gather_op"]
+__all__ = ["gather_op", "scatter_add_op"]
 
 
 @torch.library.custom_op("pytorch_direct::gather", mutates_args=())
@@ -65,3 +66,15 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ..
 
 
 gather_op.register_autograd(_backward, setup_context=_setup)
+
+
+@torch.library.custom_op("pytorch_direct::scatter_add_", mutates_args=("dst",))
+def scatter_add_op(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> None:
+    """Add rows into `dst`; the arguments of :func:`pytorch_direct.scatter_add_`."""
+    with torch.no_grad():
+        eager_scatter.scatter_add_(dst, ids, rows)
+
+
+@scatter_add_op.register_fake
+def _fake_scatter(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> None:
+    """Nothing comes out but what `dst` is."""

@@ -44,11 +44,10 @@ def from_sparse(gradient: torch.Tensor) -> RowGradient:
         raise ValueError(
             f"a gradient of rows has one sparse dimension, this one has {gradient.sparse_dim()}"
         )
-    return RowGradient(
-        gradient._indices()[0].contiguous(),
-        gradient._values().contiguous(),
-        gradient.is_coalesced(),
-    )
+    ids = gradient._indices()[0].contiguous()
+    # Autograd forgets that a gradient was coalesced when it keeps it.
+    reduced = gradient.is_coalesced() or (not ids.is_cuda and bool((ids[1:] > ids[:-1]).all()))
+    return RowGradient(ids, gradient._values().contiguous(), reduced)
 
 
 def joined(gradients: list[RowGradient]) -> RowGradient:

@@ -113,6 +113,8 @@ def _on_host(
     kwargs: dict[str, Any],
     operands: list[UnifiedTensor],
 ) -> Any:
+    for operand in operands:
+        operand._registration.settle()
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor) and result.is_cuda:

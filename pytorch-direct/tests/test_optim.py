@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimisers of rows against torch's, gradients of unified leaves, two processes and one table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import pytorch_direct as ptd
+from pytorch_direct.optim import SparseAdagrad, SparseAdam, SparseSGD
+
+PAIRS = [
+    (SparseSGD, torch.optim.SGD, {"lr": 0.1}),
+    (SparseAdagrad, torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.01,
+                                          "initial_accumulator_value": 0.1}),
+    (SparseAdam, torch.optim.SparseAdam, {"lr": 0.1, "betas": (0.8, 0.99)}),
+]  # fmt: skip
+IDS = ["sgd", "adagrad", "adam"]
+
+
+def leaf(values: torch.Tensor) -> ptd.UnifiedTensor:
+    return torch.nn.Parameter(ptd.unified(values.clone()))
+
+
+def train(table, optimiser, gather, steps=5, rows=30):
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(steps):
+        ids = torch.randint(0, rows, (40,), generator=generator)
+        target = torch.randn(40, table.shape[1], generator=generator, dtype=table.dtype)
+        optimiser.zero_grad()
+        (gather(table, ids) - target).square().sum().backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS, ids=IDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_to_torch_on_sparse_gradients(ours, theirs, options, dtype):
+    values = torch.randn(50, 9, dtype=dtype)
+    table, peer = leaf(values), torch.nn.Parameter(values.clone())
+    train(table, ours([table], **options), ptd.gather)
+    train(peer, theirs([peer], **options),
+          lambda t, i: torch.nn.functional.embedding(i, t, sparse=True))  # fmt: skip
+    # torch adds up equal ids in the same order, but may fuse a product into a sum.
+    bound = 4e-6 if dtype == torch.float32 else 1e-14
+    torch.testing.assert_close(table.detach(), peer.detach(), rtol=bound, atol=bound)
+    assert torch.equal(table[30:].detach(), values[30:])  # never touched
+
+
+def test_sgd_equals_the_dense_optimiser():
+    values = torch.randn(30, 4)
+    table, peer = leaf(values), torch.nn.Parameter(values.clone())
+    train(table, SparseSGD([table], lr=0.1), ptd.gather)
+    train(peer, torch.optim.SGD([peer], lr=0.1), lambda t, i: t[i])
+    torch.testing.assert_close(table.detach(), peer.detach(), rtol=4e-6, atol=4e-6)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "options"), PAIRS, ids=IDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_tables_have_wide_state_and_are_rounded_once_a_step(ours, theirs, options, dtype):
+    values = torch.randn(50, 8).to(dtype)
+    table = leaf(values)
+    optimiser = ours([table], **options)
+    assert all(one.dtype == torch.float32 for one in optimiser._state_tables(table))
+    ids = torch.tensor([3, 3, 7])
+    ptd.gather(table, ids).float().square().sum().backward()
+    optimiser.step()
+    peer = torch.nn.Parameter(values.float())
+    torch.nn.functional.embedding(ids, peer, sparse=True).square().sum().backward()
+    theirs([peer], **options).step()
+    torch.testing.assert_close(table.detach().float(), peer.detach(), rtol=2e-2, atol=2e-2)
+
+
+def test_gradient_is_sparse_sorted_and_added_up():
+    table = leaf(torch.zeros(20, 3))
+    ids = torch.tensor([[7, -1], [7, 2]])
+    weights = torch.randn(2, 2, 3)
+    (table[ids] * weights).sum().backward()
+    gradient = table.grad
+    assert gradient.layout is torch.sparse_coo
+    assert gradient.indices()[0].tolist() == [2, 7, 19]
+    expected = torch.zeros(20, 3).index_add_(0, (ids % 20).reshape(-1), weights.reshape(-1, 3))
+    assert torch.equal(gradient.to_dense(), expected)
+    (table[ids[0]] * 2).sum().backward()
+    expected[[7, 19]] += 2
+    assert torch.equal(table.grad.to_dense(), expected)
+    table.grad = None
+    assert table.grad is None
+
+
+def test_gradient_of_a_gradient_is_that_of_a_dense_table():
+    table = leaf(torch.randn(5, 2, dtype=torch.float64))
+    ids = torch.tensor([1, 1, 4])
+    (first,) = torch.autograd.grad(table[ids].pow(3).sum(), table, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), table)
+    counts = torch.bincount(ids, minlength=5)[:, None]
+    torch.testing.assert_close(second.to_dense(), 6 * table.detach() * counts)
+
+
+def test_same_bits_whatever_the_threads():
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            table = leaf(torch.linspace(0, 1, 400 * 64).view(400, 64))
+            generator = torch.Generator().manual_seed(0)
+            ids = torch.randint(0, 400, (5000,), generator=generator)
+            optimiser = SparseAdam([table])
+            (table[ids] * torch.randn(5000, 64, generator=generator)).sum().backward()
+            optimiser.step()
+            results.append(table.detach().clone())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_state_goes_on_after_saving():
+    values = torch.randn(30, 4)
+    whole, half = leaf(values), leaf(values)
+    train(whole, SparseAdam([whole]), ptd.gather, steps=3)
+    first = SparseAdam([half])
+    generator = torch.Generator().manual_seed(3)
+    for turn in range(3):
+        ids = torch.randint(0, 30, (40,), generator=generator)
+        target = torch.randn(40, 4, generator=generator)
+        if turn == 2:
+            state = first.state_dict()
+            first = SparseAdam([half])
+            kept = first.state[half]["exp_avg"]
+            first.load_state_dict(state)
+            assert first.state[half]["exp_avg"] is kept
+        first.zero_grad()
+        (half[ids] - target).square().sum().backward()
+        first.step()
+    assert torch.equal(whole.detach(), half.detach())
+
+
+def test_closures_groups_and_tables_without_gradient():
+    one, other = leaf(torch.ones(4, 2)), leaf(torch.ones(4, 2))
+    optimiser = SparseSGD([{"params": [one], "lr": 1.0}, {"params": [other]}], lr=0.5)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = one[torch.tensor([1])].sum()
+        loss.backward()
+        return loss
+
+    assert optimiser.step(closure).item() == 2
+    assert one[1].tolist() == [0, 0]
+    assert torch.equal(other.detach(), torch.ones(4, 2))
+
+
+def test_what_cannot_be_trained():
+    with pytest.raises(TypeError, match="unified"):
+        SparseSGD([torch.zeros(3, 2, requires_grad=True)])
+    with pytest.raises(TypeError, match="contiguous rows"):
+        SparseSGD([ptd.unified(torch.zeros(3, 4)).t().requires_grad_()])
+    for wrong in ({"lr": -1.0}, {"betas": (1.0, 0.9)}, {"eps": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SparseAdam([leaf(torch.zeros(3, 2))], **wrong)
+    table = leaf(torch.zeros(3, 2))
+    (table * 2).sum().backward()
+    with pytest.raises(RuntimeError, match="dense gradient"):
+        SparseSGD([table]).step()
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        SparseSGD([table]).distribute(shared=False)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_processes_train_as_one_does(tmp_path, shared):
+    script = tmp_path / "ranks.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import torch, torch.distributed as dist, torch.multiprocessing as mp
+            import pytorch_direct as ptd
+            from pytorch_direct.optim import SparseAdam
+
+            def batches(rank):
+                generator = torch.Generator().manual_seed(rank)
+                for step in range(4):
+                    # One rank has nothing in a step: it takes part all the same.
+                    count = 0 if (rank, step) == (1, 2) else 50
+                    yield torch.randint(0, 25, (count,), generator=generator)
+
+            def worker(rank, table, optimiser, store, queue):
+                dist.init_process_group("gloo", init_method="file://" + store, rank=rank,
+                                        world_size=2)
+                assert optimiser.param_groups[0]["params"][0] is table
+                optimiser.distribute(shared={shared}, average=False)
+                for ids in batches(rank):
+                    optimiser.zero_grad()
+                    if len(ids):
+                        table[ids].square().sum().backward()
+                    optimiser.step()
+                queue.put(table.detach().clone().tolist())
+                dist.barrier()
+                dist.destroy_process_group()
+
+            def start():
+                return torch.nn.Parameter(ptd.unified(torch.linspace(0, 1, 120).view(30, 4)))
+
+            def own(rank, store, queue):
+                table = start()
+                worker(rank, table, SparseAdam([table]), store, queue)
+
+            if __name__ == "__main__":
+                torch.set_num_threads(1)
+                context = mp.get_context("spawn")
+                queue, store = context.Queue(), {str(tmp_path / "store")!r}
+                if {shared}:
+                    table = start()
+                    optimiser = SparseAdam([table])
+                    processes = [context.Process(target=worker, args=(r, table, optimiser, store,
+                                                                      queue)) for r in range(2)]
+                else:
+                    processes = [context.Process(target=own, args=(r, store, queue))
+                                 for r in range(2)]
+                for process in processes:
+                    process.start()
+                results = [queue.get(timeout=200) for _ in range(2)]
+                for process in processes:
+                    process.join(60)
+                    assert process.exitcode == 0
+                alone = start()
+                optimiser = SparseAdam([alone])
+                for pair in zip(batches(0), batches(1)):
+                    optimiser.zero_grad()
+                    for ids in pair:
+                        if len(ids):
+                            alone[ids].square().sum().backward()
+                    optimiser.step()
+                assert results[0] == results[1]
+                torch.testing.assert_close(torch.tensor(results[0]), alone.detach(), rtol=1e-6,
+                                           atol=1e-6)
+                if {shared}:
+                    assert table.tolist() == results[0]
+                print("trained")
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.stdout.strip() == "trained", done.stderr
