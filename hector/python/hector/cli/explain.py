@@ -36,6 +36,8 @@ def watched() -> Iterator[Found]:
     call = Compiled.__call__
 
     def explained(self: Compiled, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return call(self, *args, **kwargs)
         result = call(self, *args, **kwargs)
         # Inside a trace there is a stand-in for the graph, and nothing runs.
         if any(isinstance(value, Graph) for value in (*args, *kwargs.values())):
