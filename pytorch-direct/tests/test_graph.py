@@ -69,6 +69,15 @@ def test_compressed_arrays_are_not_copied(ids):
     assert out.edge.tolist() == [2, 0, 1]
 
 
+def test_read_only_memory_maps_are_taken_as_they_are(tmp_path, recwarn):
+    np.save(tmp_path / "indices.npy", np.array([1, 2, 0], dtype=np.int32))
+    indices = np.load(tmp_path / "indices.npy", mmap_mode="r")
+    graph = Graph.from_csc(torch.tensor([0, 2, 2, 3]), indices)
+    assert graph.relations[EDGE].indices.data_ptr() == indices.ctypes.data
+    assert NeighborSampler(graph, [-1]).sample(torch.tensor([2])).node.tolist() == [2, 0]
+    assert not recwarn.list
+
+
 def test_unified_shares_the_memory():
     graph = Graph.from_edge_index(rmat(100, 900, seed=1), 100)
     shared = graph.unified()

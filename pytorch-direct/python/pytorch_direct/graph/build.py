@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,10 @@ def as_array(value: Any, what: str) -> torch.Tensor:
         It is neither.
     """
     if isinstance(value, np.ndarray):
-        if not value.flags.writeable:
-            # Only read here; torch would warn of writes.
-            value = np.frombuffer(value, dtype=value.dtype) if value.ndim == 1 else value.copy()
-        value = torch.from_numpy(np.ascontiguousarray(value))
+        with warnings.catch_warnings():
+            # Of arrays that must not be written; they are only read here.
+            warnings.simplefilter("ignore", UserWarning)
+            value = torch.from_numpy(np.ascontiguousarray(value))
     if not isinstance(value, torch.Tensor):
         raise TypeError(
             f"{what} must be a torch.Tensor or a numpy array, not {type(value).__name__}"

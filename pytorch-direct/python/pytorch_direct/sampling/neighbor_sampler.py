@@ -55,7 +55,7 @@ class NeighborSampler:
         has any. Edge types without weights are drawn uniformly.
     temporal : bool, optional
         Never take an edge (or a node) later than the time of the seed it is reached from. None: if
-        the graph has times. Subgraphs are disjoint then.
+        the graph has times. Subgraphs are disjoint then. Types without times are always seen.
     temporal_strategy : {"uniform", "last"}
         Any of the past, or the latest of it.
     disjoint : bool
