@@ -81,7 +81,7 @@ def test_gradient_is_sparse_sorted_and_added_up():
     (table[ids] * weights).sum().backward()
     gradient = table.grad
     assert gradient.layout is torch.sparse_coo
-    assert gradient.indices()[0].tolist() == [2, 7, 19]
+    assert gradient._indices()[0].tolist() == [2, 7, 19]
     expected = torch.zeros(20, 3).index_add_(0, (ids % 20).reshape(-1), weights.reshape(-1, 3))
     assert torch.equal(gradient.to_dense(), expected)
     (table[ids[0]] * 2).sum().backward()

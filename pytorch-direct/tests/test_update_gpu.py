@@ -117,7 +117,7 @@ def test_gradient_stays_on_the_gpu_until_it_is_read(cuda):
     (table[ids[:1]] * 1).sum().backward()
     gradient = table.grad
     assert gradient.layout is torch.sparse_coo
-    assert gradient.indices()[0].tolist() == [7, 49]
+    assert gradient._indices()[0].tolist() == [7, 49]
     assert gradient.to_dense()[7].tolist() == [5.0] * 3
     table.grad = None
     (table[ids] * 2).sum().backward()

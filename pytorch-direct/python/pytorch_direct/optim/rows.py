@@ -93,10 +93,10 @@ class RowOptimizer(torch.optim.Optimizer):
         """Move tables and state into shared memory, to send the optimiser to other processes."""
         for table in self._tables():
             for one in (table, *self._state_tables(table)):
-                one.share_memory_()
+                one.share_memory_()  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Change the rows whose gradients the backward passes since `zero_grad` gave.
 
         Parameters
