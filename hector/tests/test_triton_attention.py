@@ -91,3 +91,20 @@ def test_outputs_and_gradients(name, shape, forms):
         torch.testing.assert_close(a, b.float(), rtol=1e-4, atol=1e-5 * scale)
     again = outputs_and_gradients(compiled, g, args)
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+def shared(g, x, w):
+    """Sums of what all edges of a node share: lanes beyond a node's edges must not count."""
+    counted = hector.aggregate(x[g.dst], g)
+    return counted + hector.aggregate(x[g.dst] * w[g.src], g)
+
+
+@pytest.mark.parametrize("shape", ["plain", "hubs"])
+def test_what_a_target_shares_counts_once_an_edge(shape):
+    g = hubs() if shape == "hubs" else graph(20, 90)
+    make = maker(torch.float32)
+    args = (make(g.num_nodes, WIDTH), make(g.num_nodes, WIDTH))
+    compiled = hector.compile(shared, emitter="triton")
+    expected = outputs_and_gradients(shared, g, args)
+    for a, b in zip(outputs_and_gradients(compiled, g, args), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)

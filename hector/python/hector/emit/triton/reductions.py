@@ -123,6 +123,15 @@ def _weights(writer: Writer, op: Value, tile: str, scope: Scope) -> str:
     return writer.reshape(tile, score.type.shape, op.integers("shape"), scope)
 
 
+def _zero_beyond(value: Value, name: str | None) -> bool:
+    """Whether a tile is 0 where a lane has no row: loads of the step are, and their products."""
+    if value.op in ("reshape", "broadcast"):
+        return _zero_beyond(value.operands[0], name)
+    if value.op == "mul":
+        return all(_zero_beyond(operand, name) for operand in value.operands)
+    return value.op == "gather" and value.map() != name
+
+
 def step(writer: Writer, reductions: Reductions, scopes: list[Scope]) -> None:
     """Take the rows of some scopes into the accumulators."""
     scaled: dict[Value, tuple[str, list[str]]] = {}
@@ -145,7 +154,11 @@ def step(writer: Writer, reductions: Reductions, scopes: list[Scope]) -> None:
                 tile = writer.rounded(tile, op.type.dtype)
                 terms.append(f"tl.where({mask}, {tile}, -float('inf'))")
                 continue
-            term = f"tl.where({mask}, {tile}, 0.0)"
+            term = (
+                tile
+                if _zero_beyond(op.operands[-1], op.map())
+                else f"tl.where({mask}, {tile}, 0.0)"
+            )
             if op.op == "attend":
                 weight = scaled[root(op.operands[0])][1][i]
                 term = f"{_weights(writer, op, weight, scope)} * {term}"

@@ -84,7 +84,7 @@ def softplus(x):
 @triton.jit
 def larger(a, b):
     """Maximum that keeps NaN."""
-    return tl.where((b > a) | (b != b), b, a)
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
     "multiplicand": '''
 @triton.jit
