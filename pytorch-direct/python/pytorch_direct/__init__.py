@@ -20,6 +20,7 @@ if torch.version.hip is not None:
     )
 
 from pytorch_direct import _native, optim
+from pytorch_direct.calibration import calibrate
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
@@ -42,6 +43,7 @@ __all__ = [
     "SamplerOutput",
     "UnifiedTensor",
     "__version__",
+    "calibrate",
     "check",
     "cuda_architectures",
     "gather",

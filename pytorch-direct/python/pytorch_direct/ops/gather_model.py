@@ -3,15 +3,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
+import logging
 import math
 import os
+import platform
+import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-__all__ = ["GatherModel", "Prediction", "gather_model", "set_gather_model"]
+__all__ = [
+    "GatherModel",
+    "Prediction",
+    "built_in_model",
+    "gather_model",
+    "save_model",
+    "saved_path",
+    "set_gather_model",
+]
 
+_logger = logging.getLogger("pytorch_direct")
 _VARIABLE = "DATAPATH_GATHER_MODEL"
 _DEFAULTS = Path(__file__).with_name("gather_model.json")
 
@@ -147,7 +160,7 @@ def gather_model() -> GatherModel:
     """Return the model in use.
 
     That of :func:`set_gather_model`, else of the file that ``DATAPATH_GATHER_MODEL`` names, else
-    the built-in constants.
+    what :func:`calibrate` saved on this machine, else the built-in constants.
     """
     return _chosen if _chosen is not None else _from_file()
 
@@ -165,7 +178,40 @@ def set_gather_model(model: GatherModel | None) -> None:
 
 @functools.cache
 def _from_file() -> GatherModel:
-    return GatherModel.load(os.environ.get(_VARIABLE) or _DEFAULTS)
+    named = os.environ.get(_VARIABLE)
+    if named:
+        return GatherModel.load(named)
+    saved = saved_path()
+    if saved.exists():
+        try:
+            return GatherModel.load(saved)
+        except (OSError, ValueError) as error:
+            _logger.warning("the saved gather model is left out, calibrate() again: %s", error)
+    return built_in_model()
+
+
+@functools.cache
+def built_in_model() -> GatherModel:
+    """Return the constants that came with the package."""
+    return GatherModel.load(_DEFAULTS)
+
+
+def saved_path() -> Path:
+    """Return where the constants of this machine stand; a home folder may serve several."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
+    return base / "datapath" / f"gather-model-{platform.node() or 'here'}.json"
+
+
+def save_model(model: GatherModel) -> Path:
+    """Write a model where later processes of this machine find it; returns the path."""
+    path = saved_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(dataclasses.asdict(model), file, indent=2)
+    Path(file.name).replace(path)
+    _from_file.cache_clear()
+    return path
 
 
 @functools.lru_cache(maxsize=1024)
