@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concatenations that cost nothing: kernels store results in the columns where they belong."""
+"""Where kernels store results: parts in the columns of the whole, edges as they are walked."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hector.emit.triton.expand import Expanded
-from hector.emit.triton.grouping import Family, Group
+from hector.emit.triton.grouping import WALKS, Family, Group, registers
 from hector.ir.function import Value
 from hector.ir.types import Space
 
-__all__ = ["Column", "columns"]
+__all__ = ["Column", "columns", "walk_orders"]
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,27 @@ def columns(expanded: Expanded, home: Mapping[Value, Group]) -> dict[Value, Colu
         shared = parts.keys() & (found.keys() | set(expanded.results))
         if made and not shared and len(parts) == len(op.operands):
             found.update(parts)
+    return found
+
+
+def walk_orders(
+    expanded: Expanded, home: Mapping[Value, Group], stored: frozenset[Value]
+) -> dict[Value, str]:
+    """The values of edges that stand in the order in which they are computed, by its map.
+
+    A number stored for each edge out of order costs memory a sector read and one written. Read out
+    of order it costs one, so it is stored as the walk goes, where other walks alone read it.
+    """
+    readers: dict[Value, list[bool]] = {}
+    for op in expanded.ops:
+        for i, operand in enumerate(op.operands):
+            walks = op in home and home[op].family in WALKS and home[op].space is Space.EDGE
+            readers.setdefault(operand, []).append(walks and registers(op, i))
+    found = {}
+    for value in stored - set(expanded.results):
+        group = home.get(value)
+        if group is None or group.family not in WALKS or value.type.space is not Space.EDGE:
+            continue
+        if group.map is not None and group.map != "edge.dst" and all(readers.get(value, [False])):
+            found[value] = group.map
     return found

@@ -16,7 +16,7 @@ from hector.emit import Program
 from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
 from hector.emit.triton import runtime, tables, walk_tables
 from hector.emit.triton.arrange import arrange
-from hector.emit.triton.columns import columns
+from hector.emit.triton.columns import columns, walk_orders
 from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.grouping import Family, Group
@@ -108,6 +108,7 @@ class _Module:
         home = {op: each for each in self.groups for op in each.ops}
         self.stored = stored_values(self.expanded, self.groups)
         self.columns = columns(self.expanded, home)
+        self.orders = walk_orders(self.expanded, home, self.stored)
         self._name(home)
         self._find_columns()
         self._last = self._last_reads(home)
@@ -198,7 +199,7 @@ class _Module:
         stored = tuple(op for op in each.ops if op in self.stored)
         host = {value: name for value, name in self.host.items() if value.op != "const"}
         comments = tuple(f"{_text(op, self.ir)} : {op.type}" for op in each.ops)
-        job = Job(self._kernel_name(each), each, stored, host, self.pitch, comments)
+        job = Job(self._kernel_name(each), each, stored, host, self.pitch, self.orders, comments)
         for value in stored:
             self._allocate(value)
         emitted = self._template(job)

@@ -19,7 +19,7 @@ from hector.emit.triton.tiles import padded, padded_width, row_local, supported
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
 
-__all__ = ["BLOCK", "Family", "Group", "group", "registers"]
+__all__ = ["BLOCK", "WALKS", "Family", "Group", "group", "registers"]
 
 BLOCK = 256
 """Columns of a product up to which one program may hold all of them, so that more can be fused."""
@@ -52,6 +52,10 @@ class Family(enum.Enum):
     OUTER = "outer"
     WALK_PRODUCT = "walk_product"
     HOST = "host"
+
+
+WALKS = (Family.TRAVERSAL, Family.WALK_PRODUCT)
+"""The families that walk along a map."""
 
 
 @dataclass(eq=False)
@@ -143,11 +147,11 @@ def _start(op: Value, views: frozenset[Value]) -> Group:
 
 def _walk_product(first: Group, second: Group) -> bool:
     """Whether a walk and products of its targets, or two such, fit into one kernel."""
-    walks = [each for each in (first, second) if each.family in _WALKS]
+    walks = [each for each in (first, second) if each.family in WALKS]
     ops = first.ops + second.ops
     anchors = [op for op in ops if op.op in ("linear", "outer")]
     sums = [op for op in ops if op.op in REDUCTIONS]
-    spaces = {each.target if each.family in _WALKS else each.space for each in (first, second)}
+    spaces = {each.target if each.family in WALKS else each.space for each in (first, second)}
     held = sum(
         max(padded(n), 16) * max(padded(k), 16)
         for n, k in (
@@ -192,9 +196,6 @@ def _views(expanded: Expanded) -> frozenset[Value]:
         operand for op in expanded.ops for i, operand in enumerate(op.operands) if registers(op, i)
     }
     return frozenset(op for op in expanded.ops if op.op == "reshape" and op not in read)
-
-
-_WALKS = (Family.TRAVERSAL, Family.WALK_PRODUCT)
 
 
 class _Grouping:
@@ -268,7 +269,7 @@ class _Grouping:
 
     def join_walks(self) -> None:
         """Let traversals of one map share their walk, where none needs another's result."""
-        walks = [each for each in self.groups if each.family in _WALKS]
+        walks = [each for each in self.groups if each.family in WALKS]
         for i, first in enumerate(walks):
             for second in walks[i + 1 :]:
                 alive = first in self.groups and second in self.groups
@@ -294,7 +295,7 @@ class _Grouping:
         if keep.family is Family.ROWS:
             keep = first
         if Family.ROWS not in (first.family, second.family) and first.family != second.family:
-            keep = first if first.family in _WALKS else second
+            keep = first if first.family in WALKS else second
             keep.family = Family.WALK_PRODUCT
         keep.ops = first.ops + second.ops
         gone = second if keep is first else first

@@ -27,6 +27,8 @@ class Job:
         Names of values in memory, ``stored`` among them.
     pitch : mapping of Value to int
         Elements between rows of values that are columns of another.
+    orders : mapping of Value to str
+        Maps in whose grouped order values of edges stand, where that is not the order of rows.
     comments : tuple of str
         The IR lines.
     """
@@ -36,6 +38,7 @@ class Job:
     stored: tuple[Value, ...]
     host: Mapping[Value, str]
     pitch: Mapping[Value, int]
+    orders: Mapping[Value, str]
     comments: tuple[str, ...]
 
 

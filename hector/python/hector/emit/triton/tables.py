@@ -25,6 +25,7 @@ __all__ = [
     "index",
     "order",
     "pieces",
+    "placed",
     "type_tiles",
 ]
 
@@ -104,6 +105,24 @@ def grouped(plan: Plan, rows: str, name: str) -> Tensor:
     """Target of ``rows`` for each source row, in the grouped order of ``name``."""
     found = order(plan, name)
     return index(plan, rows) if found is None else index(plan, rows)[found]
+
+
+@derived
+def placed(plan: Plan, first: str, second: str) -> Tensor:
+    """Place in the grouped order of ``first`` for each place in that of ``second``.
+
+    Parameters
+    ----------
+    plan : Plan
+    first, second : str
+        Maps with one source.
+    """
+    rows = plan.counts.rows(MAPS[first].source)
+    place = torch.arange(rows, device=plan.device)
+    before, after = order(plan, first), order(plan, second)
+    if before is not None:
+        place = torch.empty_like(place).scatter_(0, before.long(), place)
+    return narrow(place if after is None else place[after], rows)
 
 
 @derived

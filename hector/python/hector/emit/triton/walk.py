@@ -35,11 +35,12 @@ def store_rows(writer: Writer, job: Job, scope: Scope) -> None:
     """Store what has the rows of a scope."""
     for value in job.stored:
         if value.type.space is scope.space:
-            writer.store(value, writer.value(value, scope), scope.row, scope.live)
+            row = f"{scope.place}.to(tl.int64)" if value in job.orders else scope.row
+            writer.store(value, writer.value(value, scope), row, scope.live)
 
 
-def _role(name: str) -> str:
-    return f"ids_{name.split('.')[1]}"
+def _role(kind: str, name: str) -> str:
+    return f"{kind}_{name.split('.')[1]}"
 
 
 def _maps(job: Job) -> list[str]:
@@ -50,6 +51,13 @@ def _maps(job: Job) -> list[str]:
         if op.op == "gather" and op.type.space is job.group.space and op.map() != job.group.map
     }
     return list(found)
+
+
+def _orders(job: Job) -> list[str]:
+    """Maps in whose order stand values of edges that the walk reads."""
+    members = set(job.group.ops)
+    read = [operand for op in job.group.ops for operand in op.operands if operand not in members]
+    return list(dict.fromkeys(job.orders[value] for value in read if value in job.orders))
 
 
 def _apart(schedule: Traversal) -> int:
@@ -68,7 +76,12 @@ def walk(
     stride = schedule.unroll * (1 if schedule.targets > 1 else lanes)
     order = writer.param("order", f"tables.order(plan, {name!r})")
     ids = {each: f"tables.grouped(plan, {each!r}, {name!r})" for each in _maps(job)}
-    lists = {each: writer.param(each.replace(".", "_"), passed) for each, passed in ids.items()}
+    lists = {
+        ("row", each): writer.param(each.replace(".", "_"), passed) for each, passed in ids.items()
+    }
+    for each in _orders(job):
+        passed = f"tables.placed(plan, {each!r}, {name!r})"
+        lists["placed", each] = writer.param(f"placed_{each.replace('.', '_')}", passed)
 
     def along(first: str) -> str:
         return first if schedule.targets > 1 else f"{first} + tl.arange(0, {lanes})"
@@ -77,7 +90,7 @@ def walk(
         """Ids of a step, loaded while the step before is computed."""
         for each, pointer in lists.items():
             load = f"tl.load({pointer} + {place}, mask={place} < end, other=0)"
-            writer.line(f"{_role(each)}{suffix} = {load}")
+            writer.line(f"{_role(*each)}{suffix} = {load}")
         writer.line(f"if {order} is not None:")
         load = f"tl.load({order} + {place}, mask={place} < end, other=0)"
         writer.line(f"    next{suffix} = {load}")
@@ -101,9 +114,8 @@ def walk(
         writer.line(f"if {order} is not None:")
         writer.line(f"    row{suffix} = next{suffix}.to(tl.int64)")
         for each in lists:
-            scope.loaded["row", each] = writer.let(
-                each.split(".")[1] + suffix, f"{_role(each)}{suffix}.to(tl.int64)"
-            )
+            wide = f"{_role(*each)}{suffix}.to(tl.int64)"
+            scope.loaded[each] = writer.let(each[1].split(".")[1] + suffix, wide)
         scopes.append(scope)
     asked = [op.operands[-1] for op in reductions.ops]
     asked += [root(op.operands[0]) if op.op in SOFTMAX else op.operands[0] for op in reductions.ops]

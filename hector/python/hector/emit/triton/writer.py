@@ -75,6 +75,7 @@ class Writer:
         self.least = least
         self.host = job.host
         self.pitch = job.pitch
+        self.orders = job.orders
         self.made = frozenset(job.group.ops)
         self.params: dict[str, str] = {}
         """Parameter names with what is passed for them."""
@@ -314,6 +315,8 @@ class Writer:
             pointer = self.memory(value)
             if value.type.space is Space.WEIGHT:
                 row, live = None, None
+            elif name is None and value in self.orders:
+                row, live = scope.loaded["placed", self.orders[value]], scope.live
             elif name is None:
                 row, live = scope.row, scope.live
             else:
