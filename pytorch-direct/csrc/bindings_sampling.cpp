@@ -145,7 +145,7 @@ void bind_emulated(py::module_& module)
                 Numbers<5> const& frontier,
                 Numbers<7> const& sources,
                 Numbers<5> const& edges,
-                Numbers<5> const& scratch,
+                Numbers<6> const& scratch,
                 std::int64_t threads,
                 std::uint64_t order) {
                auto const arguments =
@@ -181,6 +181,8 @@ void bind_build(py::module_& module)
                  pointer<std::int64_t>(edge_ids)},
                 threads);
     });
+  module.attr("many_choices")   = kManyChoices;
+  module.attr("slots_a_choice") = ChosenSet::kSlots;
   module.def("first_bad_offset", [](std::int64_t indptr, std::int64_t nodes, std::int64_t edges) {
     py::gil_scoped_release const released;
     return first_bad_offset(pointer<std::int64_t const>(indptr), nodes, edges);
@@ -222,7 +224,7 @@ HopArguments hop_arguments(Relation const& relation,
                            Numbers<5> const& frontier,
                            Numbers<7> const& sources,
                            Numbers<5> const& edges,
-                           Numbers<5> const& scratch)
+                           Numbers<6> const& scratch)
 {
   return {relation,
           rule,
@@ -241,7 +243,8 @@ HopArguments hop_arguments(Relation const& relation,
            pointer<std::int64_t>(scratch[1]),
            pointer<std::int64_t>(scratch[2]),
            pointer<std::int64_t>(scratch[3]),
-           pointer<std::int64_t>(scratch[4])}};
+           pointer<std::int64_t>(scratch[4]),
+           pointer<std::int64_t>(scratch[5])}};
 }
 
 SeedArguments seed_arguments(Numbers<7> const& table, Numbers<5> const& numbers)

@@ -28,7 +28,7 @@ T* pointer(std::int64_t address)
                                          Numbers<5> const& frontier,
                                          Numbers<7> const& sources,
                                          Numbers<5> const& edges,
-                                         Numbers<5> const& scratch);
+                                         Numbers<6> const& scratch);
 
 /// `numbers`: count, first, first_batch, nodes, first_bad.
 [[nodiscard]] SeedArguments seed_arguments(Numbers<7> const& table, Numbers<5> const& numbers);

@@ -39,7 +39,7 @@ void bind_sampling_cuda(py::module_& module)
                 Numbers<5> const& frontier,
                 Numbers<7> const& sources,
                 Numbers<5> const& edges,
-                Numbers<5> const& scratch,
+                Numbers<6> const& scratch,
                 Numbers<5> const& where) {
                py::gil_scoped_release const released;
                auto const arguments =

@@ -58,6 +58,7 @@ struct HopScratch {
   std::int64_t* offsets;     ///< Counts, then their sums; frontier.capacity + 1.
   std::int64_t* slot;        ///< Of each edge's source in the table; edges.capacity.
   std::int64_t* rank;        ///< Marks, then their sums; edges.capacity + 1.
+  std::int64_t* slots;       ///< All -1, `ChosenSet::kSlots` an edge; needed for large fan-outs.
 };
 
 struct HopArguments {
@@ -183,8 +184,14 @@ PD_HOST_DEVICE void choose_jointly(HopArguments const& a, std::int64_t thread, s
   for (auto i = thread; i < size; i += threads) {
     auto const near = counted(a, i);
     if (near.count == 0 || !is_joint(a.relation, a.rule, near)) { continue; }
+    auto const offset = a.scratch.offsets[i];
     joint_choice(
-      a.relation, a.rule, near, first + i, a.edges.id + a.edges.ends[0] + a.scratch.offsets[i]);
+      a.relation,
+      a.rule,
+      near,
+      first + i,
+      a.edges.id + a.edges.ends[0] + offset,
+      a.scratch.slots == nullptr ? nullptr : a.scratch.slots + ChosenSet::kSlots * offset);
   }
 }
 

@@ -171,6 +171,36 @@ PD_HOST_DEVICE std::int64_t single_choice(Relation const& relation,
   return near.begin + weighted_neighbour(sums, near.population, point);
 }
 
+/// From here on edges that are chosen already are looked up in a set instead of walked over.
+inline constexpr std::int64_t kManyChoices = 64;
+
+/// The edges of one entry that are chosen already, over memory that is all -1 at first.
+class ChosenSet {
+ public:
+  /// For `count` edges there is room in `kSlots * count` numbers.
+  static constexpr std::int64_t kSlots = 4;
+
+  PD_HOST_DEVICE ChosenSet(std::int64_t* slots, std::int64_t count) : slots_{slots}
+  {
+    while (mask_ + 1 < static_cast<std::uint64_t>(2 * count)) { mask_ = 2 * mask_ + 1; }
+  }
+
+  [[nodiscard]] PD_HOST_DEVICE bool contains(std::int64_t edge) const
+  { return slots_[find(edge)] == edge; }
+  PD_HOST_DEVICE void add(std::int64_t edge) { slots_[find(edge)] = edge; }
+
+ private:
+  [[nodiscard]] PD_HOST_DEVICE std::uint64_t find(std::int64_t edge) const
+  {
+    auto i = (static_cast<std::uint64_t>(edge) * 0x9E3779B97F4A7C15ULL >> 20) & mask_;
+    while (slots_[i] != -1 && slots_[i] != edge) { i = (i + 1) & mask_; }
+    return i;
+  }
+
+  std::int64_t* slots_;
+  std::uint64_t mask_ = 1;
+};
+
 /// Floyd's method into `chosen`; the caller's `contains(n, edge)` says whether an edge is among
 /// the first n, and `add(n, edge)` is told each.
 template <class Contains, class Add>
@@ -217,15 +247,30 @@ PD_HOST_DEVICE void choose_by_weight(Relation const& relation,
   }
 }
 
-/// All choices of an entry whose choices depend on each other.
+/// All choices of an entry whose choices depend on each other. `slots` are those of a `ChosenSet`,
+/// needed for more than `kManyChoices`.
 PD_HOST_DEVICE void joint_choice(Relation const& relation,
                                  SamplingRule const& rule,
                                  Neighbourhood const& near,
                                  std::int64_t entry,
-                                 std::int64_t* chosen)
+                                 std::int64_t* chosen,
+                                 std::int64_t* slots)
 {
   if (relation.weights != nullptr) {
     choose_by_weight(relation, rule, near, entry, chosen);
+    return;
+  }
+  if (near.count > kManyChoices) {
+    ChosenSet set{slots, near.count};
+    choose_distinct(
+      rule,
+      near,
+      entry,
+      [&set](std::int64_t /*n*/, std::int64_t edge) { return set.contains(edge); },
+      [&set, chosen](std::int64_t n, std::int64_t edge) {
+        set.add(edge);
+        chosen[n] = edge;
+      });
     return;
   }
   choose_distinct(

@@ -5,7 +5,6 @@
 #include "thread_pool.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 
 namespace pytorch_direct {
@@ -17,32 +16,6 @@ constexpr std::int64_t kAhead = 16;
 constexpr std::int64_t kBlock = 16;
 /// Edges that are given numbers together, so that the map grows by what they may add.
 constexpr std::int64_t kNamed = 4096;
-/// From here on Floyd's method looks chosen edges up in a set instead of walking over them.
-constexpr std::int64_t kMany = 64;
-
-/// Edges of one entry that are chosen already.
-class ChosenSet {
- public:
-  explicit ChosenSet(std::int64_t count)
-    : slots_(std::bit_ceil(static_cast<std::size_t>(count) * 2), kFree)
-  {}
-
-  [[nodiscard]] bool contains(std::int64_t edge) const { return slots_[find(edge)] == edge; }
-  void add(std::int64_t edge) { slots_[find(edge)] = edge; }
-
- private:
-  static constexpr std::int64_t kFree = -1;
-
-  [[nodiscard]] std::size_t find(std::int64_t edge) const
-  {
-    auto const mask = slots_.size() - 1;
-    auto i          = (static_cast<std::uint64_t>(edge) * 0x9E3779B97F4A7C15ULL >> 20) & mask;
-    while (slots_[i] != kFree && slots_[i] != edge) { i = (i + 1) & mask; }
-    return i;
-  }
-
-  std::vector<std::int64_t> slots_;
-};
 
 void choose(Relation const& relation,
             SamplingRule const& rule,
@@ -62,19 +35,11 @@ void choose(Relation const& relation,
     for (std::int64_t i = 0; i < near.count; ++i) {
       chosen[i] = single_choice(relation, rule, near, entry, i);
     }
-  } else if (relation.weights == nullptr && near.count > kMany) {
-    ChosenSet set{near.count};
-    choose_distinct(
-      rule,
-      near,
-      entry,
-      [&](std::int64_t, std::int64_t edge) { return set.contains(edge); },
-      [&](std::int64_t n, std::int64_t edge) {
-        set.add(edge);
-        chosen[n] = edge;
-      });
+  } else if (relation.weights == nullptr && near.count > kManyChoices) {
+    std::vector<std::int64_t> slots(static_cast<std::size_t>(ChosenSet::kSlots * near.count), -1);
+    joint_choice(relation, rule, near, entry, chosen, slots.data());
   } else {
-    joint_choice(relation, rule, near, entry, chosen);
+    joint_choice(relation, rule, near, entry, chosen, nullptr);
   }
 }
 

@@ -56,6 +56,7 @@ def emulate_cast(
     threads: int,
     /,
 ) -> None: ...
+
 class Change:
     table: int
     rows: int
@@ -223,6 +224,10 @@ def csc_build(
     threads: int,
     /,
 ) -> None: ...
+
+many_choices: int
+slots_a_choice: int
+
 def first_bad_offset(indptr: int, nodes: int, edges: int, /) -> int: ...
 def weight_sums(
     indptr: int, nodes: int, weights: int, sums: int, drawable: int, threads: int, /

@@ -258,7 +258,7 @@ class DeviceBatch:
         offsets = self._at(near, 2 * frontier.frontier)
         nothing = (0, 0, 0, 0, 0)
         table = (0, 0, 0, 0, 0, 0, 0)
-        counted = (begins, populations, offsets, 0, 0)
+        counted = (begins, populations, offsets, 0, 0, 0)
         self._kernels.hop(False, relation, rule, (view, table, nothing, counted))
         most = self._bound(step, frontier.frontier)
         if most is None or most > MOST_UNREAD:
@@ -268,6 +268,10 @@ class DeviceBatch:
         self._reserve(step, most)
         edges = self._edges[step.relation]
         scratch = torch.empty(2 * most + 1, dtype=torch.int64, device=self._device)
+        slots = None
+        if step.fanout > _native.many_choices and not self._plan.replace:
+            room = _native.slots_a_choice * most
+            slots = torch.full((room,), -1, dtype=torch.int64, device=self._device)
         row, col, ids = (part.data_ptr() for part in edges.lists)
         ends = self._at(self._edge_counts, step.relation, step.hop)
         self._kernels.hop(
@@ -283,7 +287,14 @@ class DeviceBatch:
                 ),
                 self._table(step.source, step.hop + 2),
                 (row, col, ids, ends, most),
-                (begins, populations, offsets, self._at(scratch, 0), self._at(scratch, most)),
+                (
+                    begins,
+                    populations,
+                    offsets,
+                    self._at(scratch, 0),
+                    self._at(scratch, most),
+                    0 if slots is None else slots.data_ptr(),
+                ),
             ),
         )
         edges.size += most
