@@ -13,11 +13,18 @@ from ssdtrain.correction import averaged, corrected, typical
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import Limits, Plan, Prediction
 from ssdtrain.simulate import keep_everything, simulate
-from ssdtrain.steering import KEPT_STEPS, STEPS_OF_CALIBRATION, Steering, StepResult
+from ssdtrain.steering import (
+    KEPT_STEPS,
+    SKIPPED_STEPS,
+    STEPS_OF_CALIBRATION,
+    Steering,
+    StepResult,
+)
 from ssdtrain.timeline import Rates, Timeline
 
 GIB = 1 << 30
 RATES = Rates(d2h=53e9, h2d=53e9, overhead=2e-5)
+LEARNING = SKIPPED_STEPS + STEPS_OF_CALIBRATION
 MEASURED = Path(__file__).with_name("measured")
 NAMES = ["gpt-12288x3-h200", "gpt-8192x4-h200"]
 # Milliseconds of steps under one plan each, one after the other, hidden 8192 on an H200
@@ -124,7 +131,7 @@ def test_kept_steps_count_together() -> None:
 
 @pytest.mark.parametrize("slowdown", sorted(STEPS_8192))
 def test_measured_steps_of_a_swinging_clock_are_predicted(slowdown: float) -> None:
-    """The first six steps under a plan teach what those after them take."""
+    """The first steps under a plan teach what those after them take."""
     timeline = load(NAMES[1])
     steering = Steering(Limits(max_slowdown=slowdown, host_bytes=48 * GIB), lambda: RATES)
     kept = result(timeline, keep_everything(timeline))
@@ -136,13 +143,13 @@ def test_measured_steps_of_a_swinging_clock_are_predicted(slowdown: float) -> No
         found = scaled(timeline, factor)
         steering.end_step(order, dataclasses.replace(kept, timeline=found))
     steps = [ms / 1e3 for ms in STEPS_8192[slowdown]]
-    for seconds in steps[:STEPS_OF_CALIBRATION]:
+    for seconds in steps[:LEARNING]:
         order = steering.begin_step()
         assert order.plan is not None
         steering.end_step(order, result(timeline, predicted(order.plan), seconds))
     plan = steering.current_plan
     assert plan is not None
-    later = statistics.fmean(steps[STEPS_OF_CALIBRATION:])
+    later = statistics.fmean(steps[LEARNING:])
     assert predicted(plan).seconds == pytest.approx(later, rel=0.02)
     assert predicted(plan).peak_bytes == predicted(steering.begin_step().plan or plan).peak_bytes
 
@@ -168,7 +175,7 @@ def test_a_prediction_is_corrected_without_another_plan() -> None:
     steering, timeline = prepared(Limits(max_slowdown=0.03, host_bytes=48 * GIB))
     before = steering.begin_step().plan
     slower = scaled(timeline, 1.028)
-    run(steering, slower, RATES, STEPS_OF_CALIBRATION)
+    run(steering, slower, RATES, LEARNING)
     after = steering.begin_step().plan
     assert before is not None
     assert after is not None
@@ -186,7 +193,7 @@ def test_a_plan_that_breaks_its_promise_is_replaced() -> None:
     limits = Limits(max_slowdown=0.02, host_bytes=48 * GIB)
     steering, timeline = prepared(limits)
     truth = dataclasses.replace(RATES, contention=0.025)
-    run(steering, timeline, truth, STEPS_OF_CALIBRATION)
+    run(steering, timeline, truth, LEARNING)
     described = steering.describe()
     assert described["replans"] == 1
     assert "slower than with everything kept, 2.0% allowed" in described["last_replan"]

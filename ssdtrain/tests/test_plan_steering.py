@@ -13,7 +13,15 @@ from plan_steps import LINK, gpt
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import Limits, Plan, Where
 from ssdtrain.simulate import keep_everything, simulate
-from ssdtrain.steering import MOST_REPLANS, MOST_SIGNATURES, Steering, StepOrder, StepResult
+from ssdtrain.steering import (
+    KEPT_STEPS,
+    MOST_REPLANS,
+    MOST_SIGNATURES,
+    SKIPPED_STEPS,
+    Steering,
+    StepOrder,
+    StepResult,
+)
 from ssdtrain.timeline import Rates, Timeline
 
 GIB = 1 << 30
@@ -185,7 +193,7 @@ def drifted(timeline: Timeline, factor: float) -> Timeline:
 
 def test_drift_of_time_makes_a_new_plan_after_three_steps() -> None:
     found = machine()
-    for _ in range(4):
+    for _ in range(1 + KEPT_STEPS + SKIPPED_STEPS + 1):
         found.step(STEP)
     before = found.orders[-1].plan
     slower = drifted(STEP, 1.3)
@@ -197,6 +205,43 @@ def test_drift_of_time_makes_a_new_plan_after_three_steps() -> None:
     assert described["replans"] == 1
     assert "step time +29.8%" in described["last_replan"]
     assert abs(described["error"]["seconds"]) < 0.01
+
+
+def test_the_first_steps_under_a_plan_are_no_drift() -> None:
+    found = machine()
+    for _ in range(1 + KEPT_STEPS):
+        found.step(STEP)
+    slower = drifted(STEP, 2.0)
+    for _ in range(SKIPPED_STEPS):
+        found.step(slower)
+    described = found.steering.describe()
+    assert described["error"]["seconds"] > 0.5  # It is told, though.
+    for _ in range(2):
+        found.step(slower)
+    for _ in range(8):
+        found.step(STEP)
+    assert found.steering.describe()["replans"] == 0
+
+
+def test_steps_under_a_plan_from_kept_steps_are_not_profiled() -> None:
+    found = machine()
+    for _ in range(1 + KEPT_STEPS):
+        found.step(STEP)
+    slower = drifted(STEP, 1.3)
+    for _ in range(SKIPPED_STEPS + 6):
+        assert not found.step(slower).profile
+
+
+def test_a_plan_from_a_streamed_step_is_profiled_when_it_drifts() -> None:
+    found = machine()
+    for _ in range(3):
+        found.step(STEP, most_bytes=3 * GIB)
+    assert found.modes() == ["stream", "stream", "planned"]
+    for _ in range(SKIPPED_STEPS - 1):
+        assert not found.step(STEP).profile
+    slower = drifted(STEP, 1.3)
+    assert [found.step(slower).profile for _ in range(4)] == [False, True, True, False]
+    assert found.steering.describe()["replans"] == 1
 
 
 def test_a_single_slow_step_is_not_drift() -> None:
@@ -233,7 +278,7 @@ def test_a_higher_peak_is_planned_with() -> None:
             for t in STEP.ticks
         ),
     )
-    for _ in range(5):
+    for _ in range(SKIPPED_STEPS + 5):
         found.step(more)
     described = found.steering.describe()
     assert described["replans"] == 1
@@ -251,7 +296,7 @@ def test_a_little_above_max_memory_is_too_much() -> None:
         dataclasses.replace(t, others=t.others + more, others_peak=t.others_peak + more)
         for t in STEP.ticks
     )
-    for _ in range(6):
+    for _ in range(SKIPPED_STEPS + 6):
         found.step(dataclasses.replace(STEP, ticks=ticks))
     described = found.steering.describe()
     assert described["replans"] == 1
@@ -270,7 +315,7 @@ def test_replanning_ends_and_says_so() -> None:
         return dataclasses.replace(plan, prediction=wrong)
 
     found = Machine(Steering(LIMITS, lambda: LINK, planner=planner))
-    for _ in range(3 * MOST_REPLANS + 12):
+    for _ in range((3 + SKIPPED_STEPS) * (MOST_REPLANS + 1) + 6):
         found.step(STEP)
     described = found.steering.describe()
     assert len(calls) == 1 + MOST_REPLANS

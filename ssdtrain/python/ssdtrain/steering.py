@@ -24,6 +24,9 @@ from .timeline import Rates, Timeline, signature_of
 __all__ = ["Steering", "StepOrder", "StepResult"]
 
 STEPS_OF_DRIFT = 3
+# The first steps under a new plan are no measure of it: pools grow, and the GPU's clock swings
+# after the pause in which it was made.
+SKIPPED_STEPS = 2
 MOST_REPLANS = 4
 MOST_SIGNATURES = 16
 # Where keeping all does not fit. The first step also loads kernels and grows pools.
@@ -47,6 +50,7 @@ class _Shape:
     plan: Plan | None = None
     kept: list[Timeline] = field(default_factory=list)
     measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_CALIBRATION))
+    skipped: int = 0
     drifting: int = 0
     replans: int = 0
     successor: str | None = None
@@ -144,8 +148,9 @@ class Steering:
         if shape is None:
             return StepOrder("stream", profile=True, reason="first step")
         if shape.plan is not None:
-            # Only the step that could complete the drift: measuring each tick takes host time.
-            profile = shape.drifting >= STEPS_OF_DRIFT - 1
+            # A timeline of a streamed step may be far off. One of kept steps is better than any
+            # other, since measuring each tick takes host time, of which transfers need some, too.
+            profile = shape.drifting > 0 and not shape.clean and shape.replans < MOST_REPLANS
             return StepOrder("planned", shape.plan, profile, "plan made from measured steps")
         if shape.timeline is None:
             return StepOrder("stream", profile=True, reason="seen once, not yet measured")
@@ -233,6 +238,13 @@ class Steering:
         prediction = shape.plan.prediction
         if prediction is None:
             return
+        if shape.skipped < SKIPPED_STEPS:
+            shape.skipped += 1
+            shape.measured.append(result)  # For the report.
+            return
+        if shape.skipped == SKIPPED_STEPS:
+            shape.skipped += 1
+            shape.measured.clear()
         if shape.measured:
             # Only the last one's timeline can be of use.
             shape.measured.append(dataclasses.replace(shape.measured.pop(), timeline=None))
@@ -301,7 +313,7 @@ class Steering:
         assert shape.timeline is not None
         shape.plan = self._planner(shape.timeline, self._known_rates(), self._limits)
         shape.measured.clear()
-        shape.drifting = 0
+        shape.drifting = shape.skipped = 0
 
     def _known_rates(self) -> Rates:
         if self._rates is None:
