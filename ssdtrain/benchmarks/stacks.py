@@ -12,6 +12,25 @@ from transformer_blocks import make_blocks
 __all__ = ["Stack"]
 
 
+class Losses:
+    """Of micro-batches, whose backward passes follow each other, the last one's first.
+
+    One backward pass of their sum would hold all gradients a second time until its end.
+    """
+
+    def __init__(self, losses: list[torch.Tensor]) -> None:
+        self._losses = losses
+
+    def backward(self) -> None:
+        """All of them; their graphs are gone then."""
+        for loss in reversed(self._losses):
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def detach(self) -> torch.Tensor:
+        """Their sum."""
+        return torch.stack([loss.detach() for loss in self._losses]).sum()
+
+
 class Stack:
     """Blocks and an input ``[batch, tokens, hidden]`` in bf16, on the CPU in float32.
 
@@ -44,21 +63,21 @@ class Stack:
         shape = (batch, self.tokens, self.hidden)
         self.x = torch.randn(shape, device=DEVICE, dtype=DTYPE)
 
-    def forward(self, recompute: bool) -> torch.Tensor:
-        """The loss of the present batch."""
+    def forward(self, recompute: bool) -> Losses:
+        """The losses of the present batch's micro-batches."""
         begun = time.perf_counter()
         if DEVICE.type == "cuda":
             self._marks = (torch.cuda.Event(True), torch.cuda.Event(True))
             self._marks[0].record()
-        loss = torch.zeros((), device=DEVICE)
+        losses = []
         for x in self.x.chunk(self._micro_batches):
             for block in self.model:
                 x = checkpointed(block, x, recompute)
-            loss = loss + x.float().pow(2).mean() / self._micro_batches
+            losses.append(x.float().pow(2).mean() / self._micro_batches)
         if self._marks is not None:
             self._marks[1].record()
         self._seconds = time.perf_counter() - begun
-        return loss
+        return Losses(losses)
 
     @property
     def forward_seconds(self) -> float:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import ssdtrain
-from ssdtrain.live_bytes import peak_over_resident
+from ssdtrain.live_bytes import DevicePeak, peak_over_resident
 
 __all__ = [
     "DEVICE", "DTYPE", "Measured", "Strategy", "checkpointed", "empty_device", "measure",
@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 # On a machine without a GPU the same programs run at small sizes, to see that they do.
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
 if DEVICE.type == "cpu":
     torch.set_num_threads(1)  # Others' spinning would be measured.
@@ -34,8 +34,9 @@ Forward = Callable[[bool], torch.Tensor]
 
 # Steps to wait for a planner that plans again and again.
 MOST_SETTLING = 40
-# Predictions are compared with six steps together, and results come a step late.
-SETTLED = 8
+# The first two steps under a plan do not count, predictions are compared with the next six
+# together, and results come a step or two late.
+SETTLED = 10
 
 
 @dataclass
@@ -86,8 +87,8 @@ class Measured:
 def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     """Run a strategy's steps; ``forward(recompute)`` gives the loss.
 
-    The peak is the highest of the timed steps and one more, over what is resident between steps:
-    weights and gradients, which are added to from step to step.
+    The peak is the highest of the timed steps, over what is resident between steps: weights and
+    gradients, which are added to from step to step. (On the CPU it is that of one more step.)
     """
     model.zero_grad(set_to_none=True)
     empty_device()
@@ -108,7 +109,8 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
             settled = settled + 1 if strategy.is_settled() else 0
         before = strategy.report()
         resident, peak, times = _timed(step, strategy.steps)
-        peak = max(peak, peak_over_resident(step, DEVICE))
+        if DEVICE.type == "cpu":
+            peak = peak_over_resident(step, DEVICE)
         report = strategy.report()
         if strategy.watch is not None:
             strategy.watch(step)
@@ -140,17 +142,17 @@ def _timed(step: Callable[[], None], steps: int) -> tuple[int, int, list[float]]
         return 0, 0, [1e3 * (b - a) for a, b in itertools.pairwise(ends)]
     torch.cuda.synchronize()
     resident = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    peak = 0
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        step()
-        mark.record()
-        # Each step: one that the offloader profiles starts the counter again.
-        peak = max(peak, torch.cuda.max_memory_allocated() - resident)
-    torch.cuda.synchronize()
-    return resident, peak, [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+    # Of an offloader's own steps, too, that start the allocator's counter anew.
+    with DevicePeak(DEVICE) as peak:
+        marks[0].record()
+        for mark in marks[1:]:
+            step()
+            mark.record()
+        torch.cuda.synchronize()
+        highest = peak.nbytes()
+    times = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+    return resident, highest - resident, times
 
 
 def _plans(report: dict[str, Any]) -> int:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ssdtrain import rok, rok_running
-from ssdtrain.live_bytes import LiveBytes, peak_over_resident
+from ssdtrain.live_bytes import DevicePeak, LiveBytes, peak_over_resident
 from ssdtrain.rok_report import draw, print_table, write_csv, write_json
 from ssdtrain.steering import Steering, StepOrder, StepResult
 
@@ -309,6 +309,29 @@ def test_live_bytes_counts_what_is_held_at_a_time() -> None:
     assert counter.live == 0
     with pytest.raises(ValueError, match="meta"):
         peak_over_resident(step, torch.device("meta"))
+
+
+def test_a_peak_outlives_that_the_allocators_is_started_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    highest = 0
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: highest)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    here, other = torch.device("cuda:1"), torch.device("cuda:0")
+    with DevicePeak(torch.device("cuda")) as peak:
+        highest = 7
+        assert peak.nbytes() == 7
+        DevicePeak.starts_anew(here, 9)
+        DevicePeak.starts_anew(other, 99)
+        highest = 3
+        assert peak.nbytes() == 9
+        with DevicePeak(here) as later:
+            DevicePeak.starts_anew(here, 5)
+            assert later.nbytes() == 5
+        assert peak.nbytes() == 9
+    DevicePeak.starts_anew(here, 11)
+    assert peak.nbytes() == 9
 
 
 def some_rows() -> list[rok.Row]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["LiveBytes", "peak_over_resident"]
+__all__ = ["DevicePeak", "LiveBytes", "peak_over_resident"]
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,6 +60,45 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.live -= self._sizes.pop(key, 0)
 
 
+class DevicePeak:
+    """The highest allocated bytes of a CUDA device from entering on.
+
+    The allocator's own maximum is started anew by a step that is profiled, which tells so by
+    :meth:`starts_anew`.
+
+    Parameters
+    ----------
+    device : torch.device
+    """
+
+    _watching: ClassVar[list[DevicePeak]] = []
+
+    def __init__(self, device: torch.device) -> None:
+        if device.index is None:
+            device = torch.device(device.type, torch.cuda.current_device())
+        self._device = device
+        self._highest = 0
+
+    def __enter__(self) -> DevicePeak:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        DevicePeak._watching.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        DevicePeak._watching.remove(self)
+
+    def nbytes(self) -> int:
+        """So far."""
+        return max(self._highest, int(torch.cuda.max_memory_allocated(self._device)))
+
+    @classmethod
+    def starts_anew(cls, device: torch.device, peak: int) -> None:
+        """The allocator's maximum, until now so many bytes, is started anew."""
+        for watching in cls._watching:
+            if watching._device == device:
+                watching._highest = max(watching._highest, peak)
+
+
 def peak_over_resident(step: Callable[[], object], device: torch.device) -> int:
     """Run a step and return its peak of tensor bytes over those that were there before.
 
@@ -81,11 +120,11 @@ def peak_over_resident(step: Callable[[], object], device: torch.device) -> int:
     if device.type != "cuda":
         raise ValueError(f"bytes are counted on CUDA and the CPU, not on {device}")
     torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
     resident = torch.cuda.memory_allocated(device)
-    step()
-    torch.cuda.synchronize(device)
-    return int(torch.cuda.max_memory_allocated(device)) - resident
+    with DevicePeak(device) as peak:
+        step()
+        torch.cuda.synchronize(device)
+        return peak.nbytes() - resident
 
 
 def _counts(leaf: object) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
+from .live_bytes import DevicePeak
 from .timeline import SavedGroup, Tick, Timeline, signature_of
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class CudaMeter:
         """As :meth:`Meter.allocated`."""
         # The public functions flatten some hundred counters first.
         counters = torch._C._cuda_memoryStats(self._index)["allocated_bytes"]["all"]
+        DevicePeak.starts_anew(self._device, int(counters["peak"]))
         torch._C._cuda_resetPeakMemoryStats(self._index)
         return int(counters["current"]), int(counters["peak"])
 

@@ -25,8 +25,8 @@ __all__ = ["Keeping", "Offloading", "Recomputing"]
 
 # The first makes gradients and the optimizer's states, the second is warm.
 WARM = 2
-# A plan that so many steps in a row ran under will stay.
-SETTLED = 3
+# A plan that so many steps in a row ran under will stay: two do not count, three may differ.
+SETTLED = 5
 
 
 class Keeping:
