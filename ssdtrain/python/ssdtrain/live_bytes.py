@@ -74,7 +74,7 @@ class DevicePeak:
     _watching: ClassVar[list[DevicePeak]] = []
 
     def __init__(self, device: torch.device) -> None:
-        if device.index is None:
+        if device == torch.device(device.type):  # Without an index.
             device = torch.device(device.type, torch.cuda.current_device())
         self._device = device
         self._highest = 0
