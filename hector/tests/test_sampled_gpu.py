@@ -88,12 +88,14 @@ def test_bad_ids_raise_when_the_graph_is_built():
 
 
 @pytest.mark.parametrize("name", ["rgcn", "rgat", "typed"])
-def test_bounded_tables_change_no_bit(name):
+def test_bounded_tables_change_results_by_rounding_only(name):
     layer = hector.compile(LAYERS[name], emitter="triton")
     for g in (batch(0), graph(9, 500, 3), graph(5, 0, 3)):
         tensors = on_gpu(name, g)
-        found = [step(layer, fresh(g, once), tensors) for once in (True, False)]
-        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        found, again, exact = (step(layer, fresh(g, once), tensors) for once in (True, True, False))
+        for a, b, c in zip(found, again, exact, strict=True):
+            assert torch.equal(a, b)
+            torch.testing.assert_close(a, c, rtol=1e-3, atol=1e-4 * float(c.abs().max() + 1))
 
 
 @pytest.mark.parametrize("name", ["rgcn", "rgat", "rgat_heads"])

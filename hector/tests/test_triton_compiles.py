@@ -106,3 +106,29 @@ def test_kernels_compile(name, forms, size, dtype):
             )
             args.append(torch.zeros((*rows, *param.type.shape), dtype=getattr(torch, dtype)))
         assert compile_all(function, SIZES[size], plan, args)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_kernels_of_plans_compile(monkeypatch, dtype):
+    from hector import plan_kernels
+
+    compiled = []
+
+    def start(kernel, programs, *args, constants):
+        each = Compiling(kernel)
+        each[(programs,)](*args, *constants, num_warps=4)
+        compiled.append(each.compiled)
+
+    monkeypatch.setattr(plan_kernels, "_start", start)
+    g = graph(40, 900, dtype=dtype)
+    plan = g.plan()
+    answer = torch.zeros(3, dtype=torch.int64)
+    relations = 4 if dtype is torch.int32 else 2**31
+    ids = plan_kernels.ends(g.src, g.dst, g.rel, plan.edge_order, 40, relations, answer)
+    assert ids[3].dtype is dtype
+    plan_kernels.pairs(ids, plan.edge_order, plan.edge_order, answer[1:])
+    bounds = plan.segments("edge.dst").bounds
+    plan_kernels.tiles(bounds, 900, 64)
+    plan_kernels.tiles(torch.tensor([0, 900]), 900, 64)
+    plan_kernels.pieces(bounds, 900, 8)
+    assert compiled == [1] * 8

@@ -154,8 +154,8 @@ class Graph:
         self._node_type = node_type
         checked = [
             *ranges,
-            IdRange("edge_index", edge_index, num_nodes, "nodes"),
-            IdRange("edge_type", edge_type, num_relations, "relations"),
+            IdRange("edge_index", edge_index, num_nodes, "nodes", of_edges=True),
+            IdRange("edge_type", edge_type, num_relations, "relations", of_edges=True),
         ]
         if node_type is not None:
             self.num_node_types = self._node_types(node_type, num_node_types)

@@ -9,6 +9,7 @@ whether the ids are in range and how many pairs there are.
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -19,7 +20,7 @@ from torch import Tensor
 from hector.ir.types import MAPS, Space, compose
 from hector.orders import bounds, narrow, run_numbers, stable_order
 
-__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived"]
+__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived", "plan_kernels"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -68,6 +69,8 @@ class IdRange:
         What is numbered, for the message.
     explain : callable or None
         Called where an id is out of range; raises an error that says more.
+    of_edges : bool
+        Whether these are ends or relations of edges, which are looked at in any case.
     """
 
     name: str
@@ -75,6 +78,7 @@ class IdRange:
     limit: int
     what: str
     explain: Callable[[], None] | None = None
+    of_edges: bool = False
 
     def check(self, low: int, high: int) -> None:
         """Raise IndexError unless the smallest and the largest id are in range."""
@@ -126,6 +130,13 @@ def derived(
         return cast("T", plan.derived[key])
 
     return cast("Callable[Concatenate[Plan, P], T]", lookup)
+
+
+def plan_kernels(device: torch.device) -> Any:
+    """The module of kernels that build plans, where it can run."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("hector.plan_kernels")  # here, since it brings Triton along
 
 
 class _Pairs:
@@ -206,18 +217,37 @@ class Plan:
         limit = 1 << 63 if self.device.type == "cpu" else 0
         edges = int(rel.shape[0])
         order = stable_order(dst, num_nodes)
-        src, dst, rel = (
-            narrow(ids[order], max(rows, limit))
-            for ids, rows in ((src, num_nodes), (dst, num_nodes), (rel, num_relations))
-        )
         keys = num_relations * num_nodes
-        key = narrow(rel, max(keys, limit)) * num_nodes + src
-        by_source = stable_order(key, keys)
-        by_relation = stable_order(rel, num_relations)
-        number = narrow(order[:0], max(edges, limit)).dtype
-        src_pairs = _Pairs(by_source, (key[by_source],), number)
-        dst_pairs = _Pairs(by_relation, (rel[by_relation], dst[by_relation]), number)
-        found = self._ask(ranges, (src_pairs.last, dst_pairs.last))
+        kernels = plan_kernels(self.device)
+        if kernels is not None and 0 < edges < 1 << 31 and num_nodes < 1 << 31:
+            answer = torch.zeros(3, dtype=torch.int64, device=self.device)
+            made = kernels.ends(src, dst, rel, order, num_nodes, num_relations, answer)
+            src, dst, rel, key = made
+            by_source, by_relation = stable_order(key, keys), stable_order(rel, num_relations)
+            sides = kernels.pairs(made, by_source, by_relation, answer[1:])
+            rest = [each for each in ranges if not each.of_edges]
+            bad, *found = self._ask(rest, (answer,))
+            if bad:
+                self._ask(ranges, ())
+            sides = [
+                (pair, kind[: last + 1], node[: last + 1], starts[: last + 2])
+                for (pair, kind, node, starts), last in zip(sides, found, strict=True)
+            ]
+        else:
+            src, dst, rel = (
+                narrow(ids[order], max(rows, limit))
+                for ids, rows in ((src, num_nodes), (dst, num_nodes), (rel, num_relations))
+            )
+            key = narrow(rel, max(keys, limit)) * num_nodes + src
+            by_source, by_relation = stable_order(key, keys), stable_order(rel, num_relations)
+            number = narrow(order[:0], max(edges, limit)).dtype
+            src_pairs = _Pairs(by_source, (key[by_source],), number)
+            dst_pairs = _Pairs(by_relation, (rel[by_relation], dst[by_relation]), number)
+            found = self._ask(ranges, (src_pairs.last, dst_pairs.last))
+            sides = [
+                pairs.maps(last + 1, rel, ends)
+                for pairs, last, ends in zip((src_pairs, dst_pairs), found, (src, dst), strict=True)
+            ]
         self.edge_order = order
         self.counts = Counts(
             num_nodes, edges, found[0] + 1, found[1] + 1, num_relations, num_node_types
@@ -225,12 +255,12 @@ class Plan:
         self._index: dict[str, Tensor] = {"edge.src": src, "edge.dst": dst, "edge.rel": rel}
         if node_type is not None:
             self._index["node.type"] = narrow(node_type, max(num_node_types, limit))
-        for side, pairs, last, ends in (
-            ("src_pair", src_pairs, found[0], src), ("dst_pair", dst_pairs, found[1], dst),
-        ):  # fmt: skip
-            pair, kind, node, starts = pairs.maps(last + 1, rel, ends)
-            self._index |= {f"edge.{side}": pair, f"{side}.rel": kind, f"{side}.node": node}
-            self._segments[f"edge.{side}"] = Segments(pairs.order, starts)
+        for name, grouping, side in zip(
+            ("src_pair", "dst_pair"), (by_source, by_relation), sides, strict=True
+        ):
+            pair, kind, node, starts = side
+            self._index |= {f"edge.{name}": pair, f"{name}.rel": kind, f"{name}.node": node}
+            self._segments[f"edge.{name}"] = Segments(grouping, starts)
         self._orders = {"edge.rel": by_relation}
 
     @staticmethod
@@ -358,6 +388,8 @@ class Plan:
                 if id(value) not in seen:
                     seen[id(value)] = function(value)
                 return seen[id(value)]
+            if isinstance(value, tuple):
+                return tuple(apply(part) for part in value)
             if is_dataclass(value) and not isinstance(value, type):
                 parts = {field.name: apply(getattr(value, field.name)) for field in fields(value)}
                 return replace(value, **parts)

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from hector.ir.types import MAPS, Space
 from hector.orders import narrow, stable_order
-from hector.plan import Plan, derived
+from hector.plan import Plan, derived, plan_kernels
 
 __all__ = [
     "Pieces",
+    "Slots",
     "TypeTiles",
+    "bounded_pieces",
     "count_scale",
     "grouped",
     "index",
@@ -82,6 +84,23 @@ class Pieces:
     hub_target: Tensor
 
 
+@dataclass(frozen=True)
+class Slots:
+    """Pieces that are not whole, by slot, and which hub each target is.
+
+    Attributes
+    ----------
+    begin, end, target : Tensor, shape (slots,)
+    number : Tensor, shape (targets,)
+        -1 for a target that is whole.
+    """
+
+    begin: Tensor
+    end: Tensor
+    target: Tensor
+    number: Tensor
+
+
 @derived
 def index(plan: Plan, name: str) -> Tensor:
     """Target row of every source row of a map, in 32 bits where that is enough."""
@@ -104,7 +123,7 @@ def _order(plan: Plan, name: str) -> Tensor:
 def grouped(plan: Plan, rows: str, name: str) -> Tensor:
     """Target of ``rows`` for each source row, in the grouped order of ``name``."""
     found = order(plan, name)
-    return index(plan, rows) if found is None else index(plan, rows)[found]
+    return index(plan, rows) if found is None else index(plan, rows).index_select(0, found)
 
 
 @derived
@@ -141,7 +160,7 @@ def count_scale(
         Map whose grouped order the result stands in; None for the order of the rows.
     """
     rows = index(plan, through) if order is None else grouped(plan, through, order)
-    return plan.inverse_count(counted, dtype)[rows]
+    return plan.inverse_count(counted, dtype).index_select(0, rows)
 
 
 @dataclass(frozen=True)
@@ -199,6 +218,15 @@ def type_tiles(plan: Plan, name: str | None, space: str, step: int) -> TypeTiles
         With one run for each type more than there can be: the last ones may be empty.
     """
     rows = plan.counts.rows(Space(space))
+    types = 1 if name is None else plan.counts.rows(MAPS[name].target)
+    kernels = plan_kernels(plan.device)
+    if kernels is not None and 0 < rows < 1 << 31 and 0 < types <= kernels.MAX_TYPES:
+        bounds = (
+            torch.arange(0, rows + 1, rows, device=plan.device)
+            if name is None
+            else plan.segments(name).bounds
+        )
+        return TypeTiles(*kernels.tiles(bounds, rows, step))
     if name is None:
         begin = torch.arange(0, rows, step, device=plan.device)
         kind, end = torch.zeros_like(begin), (begin + step).clamp_(max=rows)
@@ -229,33 +257,20 @@ def pieces(plan: Plan, name: str, split: int) -> Pieces:
     Returns
     -------
     Pieces
-        Of a plan of a sampled graph, sizes are upper bounds: pieces beyond the true number are
-        empty, and kept where nothing reads; hubs beyond it have no target.
+        Longest first. Of a plan of a sampled graph: targets in their order, and sizes are upper
+        bounds: pieces beyond the true number are empty, and kept where nothing reads; hubs beyond
+        it have no target.
     """
+    if plan.sampled and plan.counts.rows(MAPS[name].target):
+        return bounded_pieces(plan, name, split)[0]
     rows, targets = (plan.counts.rows(space) for space in (MAPS[name].source, MAPS[name].target))
     bounds = plan.segments(name).bounds
     counts = (bounds[1:] - bounds[:-1]).clamp_(min=1)
-    bounded = plan.sampled and targets > 0
-    further = max(rows - 1, 0) // split
-    runs = (counts + (split - 1)) // split
-    made = _runs(bounds, runs, split, targets + further if bounded else None)
-    cut = made.runs > 1
-    kept = torch.zeros_like(made.first)
-    torch.cumsum(torch.where(cut, made.runs, 0), 0, out=kept[1:])
-    slot = torch.where(cut[made.segment], kept[made.segment] + made.number, -1)
-    if bounded:
-        hubs = rows // (split + 1)
-        slots = further + hubs + 1
-        number = torch.cumsum(cut, 0)
-        hub = torch.searchsorted(number, torch.arange(1, hubs + 1, device=plan.device))
-        there = hub < targets
-        hub = hub.clamp_(max=targets - 1)
-        slot = torch.where(made.number < made.runs[made.segment], slot, slots - 1)
-        kept_runs, hub_target = made.runs[hub] * there, torch.where(there, hub, -1)
-    else:
-        hub = hub_target = torch.nonzero(cut)[:, 0]
-        hubs, slots, kept_runs = int(hub.shape[0]), int(kept[-1]), made.runs[hub]
+    made = _runs(bounds, (counts + (split - 1)) // split, split, None)
+    kept, slot = _slots(made)
+    hub = torch.nonzero(made.runs > 1)[:, 0]
     longest = stable_order(split - (made.end - made.begin), split + 1)
+    slots = int(kept[-1])
     return Pieces(
         count=int(longest.shape[0]),
         begin=narrow(made.begin[longest], rows + 1),
@@ -263,8 +278,67 @@ def pieces(plan: Plan, name: str, split: int) -> Pieces:
         target=narrow(made.segment[longest], targets),
         slot=narrow(slot[longest], slots + 1),
         slots=slots,
-        hubs=hubs,
+        hubs=int(hub.shape[0]),
         hub_begin=narrow(kept[hub], slots + 1),
-        hub_end=narrow(kept[hub] + kept_runs, slots + 1),
-        hub_target=narrow(hub_target, targets),
+        hub_end=narrow(kept[hub] + made.runs[hub], slots + 1),
+        hub_target=narrow(hub, targets),
     )
+
+
+def _slots(made: _Runs) -> tuple[Tensor, Tensor]:
+    """The first slot of each segment of several runs, and the slot of each run or -1."""
+    cut = made.runs > 1
+    kept = torch.zeros_like(made.first)
+    torch.cumsum(torch.where(cut, made.runs, 0), 0, out=kept[1:])
+    return kept, torch.where(cut[made.segment], kept[made.segment] + made.number, -1)
+
+
+@derived
+def bounded_pieces(plan: Plan, name: str, split: int) -> tuple[Pieces, Slots]:
+    """What ``pieces`` gives of a sampled graph, by place and by slot."""
+    rows, targets = (plan.counts.rows(space) for space in (MAPS[name].source, MAPS[name].target))
+    bounds = plan.segments(name).bounds
+    kernels = plan_kernels(plan.device)
+    if kernels is not None and max(rows, targets) + rows // split < 1 << 31:
+        (count, slots, hubs), arrays = kernels.pieces(bounds, rows, split)
+    else:
+        (count, slots, hubs), arrays = _bounded_pieces(bounds, rows, split)
+    begin, end, target, slot, hub_begin, hub_end, hub_target, *by_slot = arrays
+    made = Pieces(
+        count, begin, end, target, slot, slots, hubs, hub_begin, hub_end, hub_target
+    )  # fmt: skip
+    return made, Slots(*by_slot)
+
+
+def _bounded_pieces(
+    bounds: Tensor, rows: int, split: int
+) -> tuple[tuple[int, int, int], list[Tensor]]:
+    """What ``plan_kernels.pieces`` does, by PyTorch."""
+    targets = int(bounds.shape[0]) - 1
+    further = max(rows - 1, 0) // split
+    hubs = min(rows // (split + 1), targets)
+    count, slots = targets + further, further + hubs + 1
+    counts = (bounds[1:] - bounds[:-1]).clamp_(min=1)
+    made = _runs(bounds, (counts + (split - 1)) // split, split, count)
+    kept, slot = _slots(made)
+    there = made.number < made.runs[made.segment]
+    slot = torch.where(there, slot, slots - 1)
+    begin, end = torch.where(there, made.begin, 0), torch.where(there, made.end, 0)
+    cut = made.runs > 1
+    number = torch.cumsum(cut, 0)
+    hub = torch.searchsorted(number, torch.arange(1, hubs + 1, device=bounds.device))
+    known = hub < targets
+    hub = hub.clamp_(max=targets - 1)
+    places = torch.where(slot < 0, slots, slot)
+    by_slot = [
+        torch.zeros(slots + 1, dtype=torch.int64, device=bounds.device).scatter_(
+            0, places, torch.where(there, values, 0)
+        )[:slots]
+        for values in (begin, end, made.segment)
+    ]
+    arrays = [
+        begin, end, made.segment, slot,
+        torch.where(known, kept[hub], 0), torch.where(known, kept[hub] + made.runs[hub], 0),
+        torch.where(known, hub, -1), *by_slot, torch.where(cut, number - 1, -1),
+    ]  # fmt: skip
+    return (count, slots, hubs), [narrow(each, count + slots) for each in arrays]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hector.emit.triton.tables import pieces
+from hector.emit.triton.tables import bounded_pieces, order, pieces
 from hector.ir.types import MAPS
 from hector.orders import narrow, stable_order
 from hector.plan import Plan, derived
@@ -62,6 +62,12 @@ def hubs(plan: Plan, name: str, split: int) -> Hubs:
     split : int
     """
     found, targets = pieces(plan, name, split), plan.counts.rows(MAPS[name].target)
+    if plan.sampled and targets:
+        slots = bounded_pieces(plan, name, split)[1]
+        return Hubs(
+            found.hubs, found.slots, slots.begin, slots.end, slots.target,
+            found.hub_begin, found.hub_end, slots.number,
+        )  # fmt: skip
     numbers = torch.arange(found.hubs, dtype=torch.int32, device=plan.device)
     return Hubs(
         found.hubs,
@@ -85,6 +91,8 @@ def bounds(plan: Plan, name: str) -> Tensor:
 def by_length(plan: Plan, name: str, kind: str, split: int) -> Tensor:
     """The targets of ``name`` by type, in each type the longest first and those cut last.
 
+    Of a plan of a sampled graph, by type only.
+
     Parameters
     ----------
     plan : Plan
@@ -92,12 +100,16 @@ def by_length(plan: Plan, name: str, kind: str, split: int) -> Tensor:
         The map that is walked, and the one from its targets to their types.
     split : int
     """
+    if plan.sampled:
+        rows = plan.counts.rows(MAPS[kind].source)
+        known = order(plan, kind)
+        return torch.arange(rows, dtype=torch.int32, device=plan.device) if known is None else known
     found = plan.segments(name).bounds
     counts = found[1:] - found[:-1]
     counts = torch.where(counts > split, 0, counts)
     key = plan.narrow_index(kind).long() * (split + 1) + (split - counts)
-    order = stable_order(key, plan.counts.rows(MAPS[kind].target) * (split + 1))
-    return narrow(order, plan.counts.rows(MAPS[kind].source))
+    longest = stable_order(key, plan.counts.rows(MAPS[kind].target) * (split + 1))
+    return narrow(longest, plan.counts.rows(MAPS[kind].source))
 
 
 def whole(first: Tensor) -> Tensor:
