@@ -4,14 +4,19 @@
 import pytest
 import torch
 from relational_layers import graph
-from test_sampled_graphs import GRAPHS, batch
+from test_sampled_graphs import GRAPHS, batch, sampled
 from triton_interpreter import require_interpreter
 
+import hector
 from hector.emit.triton import tables
 from hector.ir.types import MAPS
 from hector.orders import stable_order
+from hector.plan import Plan
 
 require_interpreter()
+
+from test_triton_layers import check, small  # noqa: E402
+from test_triton_layers import pytestmark as pytestmark  # noqa: E402
 
 from hector import plan_kernels  # noqa: E402
 
@@ -91,3 +96,38 @@ def test_pieces(case, split):
             assert found_sizes == sizes
             for ours, theirs in zip(found, expected, strict=True):
                 same(ours, theirs)
+
+
+@pytest.fixture
+def built_by_kernels(monkeypatch):
+    monkeypatch.setattr(Plan, "kernels", lambda self: plan_kernels if self.sampled else None)
+
+
+@pytest.mark.parametrize("case", ["random", "hub", "empty", "batch", "one edge"])
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "typed"])
+def test_layers_run_on_such_plans(built_by_kernels, name, case):
+    g = sampled(CASES[case]())
+    assert not g.num_edges or g.plan().index("edge.src_pair").dtype is torch.int64
+    assert not g.num_edges or g.plan().narrow_index("edge.src_pair").dtype is torch.int32
+    check(name, "auto", g, small(name, g, 5, 6))
+
+
+def test_bad_ids_raise_while_kernels_build(built_by_kernels):
+    g = graph()
+    for index, rel, text in (
+        (g.edge_index + 1, g.rel, "edge_index holds 13, but there are 13 nodes"),
+        (g.edge_index, g.rel + 2**33, "edge_type holds 8589934594"),
+        (g.edge_index * 0 - 2**32, g.rel, "edge_index holds -4294967296"),
+    ):
+        with pytest.raises(IndexError, match=text):
+            hector.Graph(index, rel, 13, 4, sampled=True)
+    with pytest.raises(IndexError, match="node_type holds 7"):
+        hector.Graph(g.edge_index, g.rel, 13, 4, g.node_type + 5, 3, sampled=True)
+
+
+def test_non_contiguous_ids(built_by_kernels):
+    g = graph()
+    turned = torch.stack([g.src, g.dst, g.rel], 1)
+    made = hector.Graph(turned[:, :2].mT, turned[:, 2], 13, 4, sampled=True)
+    for name in ("edge.src", "edge.dst_pair", "src_pair.node"):
+        assert torch.equal(made.plan().index(name), g.plan().index(name))

@@ -20,7 +20,7 @@ from torch import Tensor
 from hector.ir.types import MAPS, Space, compose
 from hector.orders import bounds, narrow, run_numbers, stable_order
 
-__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived", "plan_kernels"]
+__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -132,13 +132,6 @@ def derived(
     return cast("Callable[Concatenate[Plan, P], T]", lookup)
 
 
-def plan_kernels(device: torch.device) -> Any:
-    """The module of kernels that build plans, where it can run."""
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module("hector.plan_kernels")  # here, since it brings Triton along
-
-
 class _Pairs:
     """The unique (relation, node) pairs at one end of the edges, before and after counting.
 
@@ -218,8 +211,8 @@ class Plan:
         edges = int(rel.shape[0])
         order = stable_order(dst, num_nodes)
         keys = num_relations * num_nodes
-        kernels = plan_kernels(self.device)
-        if kernels is not None and 0 < edges < 1 << 31 and num_nodes < 1 << 31:
+        kernels = self.kernels()
+        if kernels is not None and edges and max(edges, num_nodes, num_relations) < 1 << 31:
             answer = torch.zeros(3, dtype=torch.int64, device=self.device)
             made = kernels.ends(src, dst, rel, order, num_nodes, num_relations, answer)
             src, dst, rel, key = made
@@ -262,6 +255,12 @@ class Plan:
             self._index |= {f"edge.{name}": pair, f"{name}.rel": kind, f"{name}.node": node}
             self._segments[f"edge.{name}"] = Segments(grouping, starts)
         self._orders = {"edge.rel": by_relation}
+
+    def kernels(self) -> Any:
+        """The module of kernels that build plans of sampled graphs, where it can run, or None."""
+        runs = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+        # Imported here, since it brings Triton along.
+        return importlib.import_module("hector.plan_kernels") if runs and self.sampled else None
 
     @staticmethod
     def _ask(ranges: Sequence[IdRange], numbers: Sequence[Tensor]) -> list[int]:

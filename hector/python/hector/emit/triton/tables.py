@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hector.ir.types import MAPS, Space
 from hector.orders import narrow, stable_order
-from hector.plan import Plan, derived, plan_kernels
+from hector.plan import Plan, derived
 
 __all__ = [
     "Pieces",
@@ -219,7 +219,7 @@ def type_tiles(plan: Plan, name: str | None, space: str, step: int) -> TypeTiles
     """
     rows = plan.counts.rows(Space(space))
     types = 1 if name is None else plan.counts.rows(MAPS[name].target)
-    kernels = plan_kernels(plan.device)
+    kernels = plan.kernels()
     if kernels is not None and 0 < rows < 1 << 31 and 0 < types <= kernels.MAX_TYPES:
         bounds = (
             torch.arange(0, rows + 1, rows, device=plan.device)
@@ -298,7 +298,7 @@ def bounded_pieces(plan: Plan, name: str, split: int) -> tuple[Pieces, Slots]:
     """What ``pieces`` gives of a sampled graph, by place and by slot."""
     rows, targets = (plan.counts.rows(space) for space in (MAPS[name].source, MAPS[name].target))
     bounds = plan.segments(name).bounds
-    kernels = plan_kernels(plan.device)
+    kernels = plan.kernels()
     if kernels is not None and max(rows, targets) + rows // split < 1 << 31:
         (count, slots, hubs), arrays = kernels.pieces(bounds, rows, split)
     else:
