@@ -211,3 +211,37 @@ def test_steps_that_disagree_correct_nothing() -> None:
         seconds = factor * predicted(plan).seconds
         steering.end_step(order, result(timeline, predicted(plan), seconds))
     assert steering.begin_step().plan is plan
+
+
+def test_waits_that_were_not_planned_are_planned_away() -> None:
+    """Swings of the clock keep three steps in a row from drifting: the mean counts."""
+    timeline = load(NAMES[1])
+    others = min(tick.others for tick in timeline.ticks)
+    limits = Limits(max_memory=others + 8 * GIB, host_bytes=64 * GIB)
+    steering = Steering(limits, lambda: RATES)
+    kept = dataclasses.replace(result(timeline, keep_everything(timeline)), timeline=timeline)
+    for _ in range(2):
+        steering.end_step(steering.begin_step(), kept)
+    truth = dataclasses.replace(RATES, d2h=46e9, h2d=46e9)
+    waits = []
+    for step in range(6 * LEARNING):
+        order = steering.begin_step()
+        assert order.plan is not None
+        played = simulate(timeline, truth, order.plan).prediction
+        waits.append(played.wait_seconds)
+        swing = (1.02, 0.94)[step % 2]
+        steering.end_step(order, result(timeline, played, swing * played.seconds))
+    assert waits[0] > 0.02 * timeline.seconds
+    assert waits[-1] < 0.01 * timeline.seconds
+    assert "of the step more than planned" in str(steering.describe()["last_replan"])
+
+
+def test_a_clock_that_swings_is_no_drift() -> None:
+    steering, timeline = prepared(Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    plan = steering.begin_step().plan
+    assert plan is not None
+    for step in range(3 * LEARNING):
+        seconds = (1.04, 0.96)[step % 2] * predicted(plan).seconds
+        steering.end_step(steering.begin_step(), result(timeline, predicted(plan), seconds))
+    assert steering.begin_step().plan is plan
+    assert steering.describe()["replans"] == 0

@@ -44,7 +44,9 @@ def agree(results: Sequence[StepResult]) -> bool:
     return seconds[-1 - cut] <= (1 + SPREAD) * seconds[cut]
 
 
-def differs(result: StepResult, prediction: Prediction) -> bool:
-    """Whether a step took another time than predicted, or another peak, beyond tolerance."""
+def differs(result: StepResult, prediction: Prediction) -> int:
+    """1 if a step took more time or memory than predicted, beyond tolerance; -1 if less, else 0."""
     found = errors([result], prediction)
-    return abs(found["seconds"]) > TIME_TOLERANCE or abs(found["peak_bytes"]) > PEAK_TOLERANCE
+    if found["seconds"] > TIME_TOLERANCE or found["peak_bytes"] > PEAK_TOLERANCE:
+        return 1
+    return -1 if found["seconds"] < -TIME_TOLERANCE or found["peak_bytes"] < -PEAK_TOLERANCE else 0

@@ -38,6 +38,7 @@ KEPT_STEPS = 2
 STEPS_OF_CALIBRATION = 6
 CALIBRATION_TOLERANCE = 0.005
 PROMISE_TOLERANCE = 0.002
+WAIT_TOLERANCE = 0.01
 
 
 @dataclass(slots=True)
@@ -51,7 +52,8 @@ class _Shape:
     kept: list[Timeline] = field(default_factory=list)
     measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_CALIBRATION))
     skipped: int = 0
-    drifting: int = 0
+    checked: bool = False  # whether a prediction of the present plan has been corrected or kept
+    drifting: int = 0  # steps in a row on one side of the prediction, below it negative
     replans: int = 0
     successor: str | None = None
     steps: int = 0
@@ -150,7 +152,8 @@ class Steering:
         if shape.plan is not None:
             # A timeline of a streamed step may be far off. One of kept steps is better than any
             # other, since measuring each tick takes host time, of which transfers need some, too.
-            profile = shape.drifting > 0 and not shape.clean and shape.replans < MOST_REPLANS
+            settled = shape.clean or shape.checked or shape.replans >= MOST_REPLANS
+            profile = shape.drifting != 0 and not settled
             return StepOrder("planned", shape.plan, profile, "plan made from measured steps")
         if shape.timeline is None:
             return StepOrder("stream", profile=True, reason="seen once, not yet measured")
@@ -249,11 +252,10 @@ class Steering:
             # Only the last one's timeline can be of use.
             shape.measured.append(dataclasses.replace(shape.measured.pop(), timeline=None))
         shape.measured.append(result)
-        if not (differs(result, prediction) or self._exceeds(result, prediction)):
-            shape.drifting = 0
-        else:
-            shape.drifting += 1
-        if shape.drifting >= STEPS_OF_DRIFT:
+        side = 1 if self._exceeds(result, prediction) else differs(result, prediction)
+        # Steps that swing to both sides do not drift.
+        shape.drifting = side + (shape.drifting if side * shape.drifting > 0 else 0)
+        if abs(shape.drifting) >= STEPS_OF_DRIFT:
             if shape.replans < MOST_REPLANS:
                 results = list(shape.measured)[-STEPS_OF_DRIFT:]
                 found = errors(results, prediction)
@@ -267,7 +269,8 @@ class Steering:
             self._calibrate(shape, prediction)
 
     def _calibrate(self, shape: _Shape, prediction: Prediction) -> None:
-        """Predict what the last steps took; another plan only if this one breaks its promise."""
+        """Predict what the last steps took; make another plan if this one is not for that."""
+        shape.checked = True
         results = list(shape.measured)
         error = typical(result.seconds for result in results) / prediction.seconds - 1
         if abs(error) <= CALIBRATION_TOLERANCE or not agree(results):
@@ -276,21 +279,25 @@ class Steering:
         self._correct(shape, results)
         assert shape.timeline is not None
         found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
-        allowed = self._limits.max_slowdown
-        if (
-            allowed is not None
-            and self._limits.max_memory is None
-            and found.seconds > (1 + allowed + PROMISE_TOLERANCE) * found.keep_seconds
-            and shape.replans < MOST_REPLANS
-        ):
-            slower = found.seconds / found.keep_seconds - 1
-            self._plan_again(
-                shape, f"{slower:.1%} slower than with everything kept, {allowed:.1%} allowed"
-            )
+        reason = self._unplanned(found, prediction)
+        if reason and shape.replans < MOST_REPLANS:
+            self._plan_again(shape, reason)
             return
         shape.plan = dataclasses.replace(shape.plan, prediction=found)
         shape.measured.clear()
         shape.drifting = 0
+
+    def _unplanned(self, found: Prediction, planned: Prediction) -> str:
+        """Why another plan may do better than one that does what was found; "" if it may not."""
+        allowed = self._limits.max_slowdown
+        if allowed is not None and self._limits.max_memory is None:
+            slower = found.seconds / found.keep_seconds - 1
+            if slower > allowed + PROMISE_TOLERANCE:
+                return f"{slower:.1%} slower than with everything kept, {allowed:.1%} allowed"
+        waits = found.wait_seconds - planned.wait_seconds
+        if waits > WAIT_TOLERANCE * found.keep_seconds:
+            return f"waits take {waits / found.keep_seconds:.1%} of the step more than planned"
+        return ""
 
     def _correct(self, shape: _Shape, results: Sequence[StepResult]) -> None:
         assert shape.timeline is not None
@@ -314,6 +321,7 @@ class Steering:
         shape.plan = self._planner(shape.timeline, self._known_rates(), self._limits)
         shape.measured.clear()
         shape.drifting = shape.skipped = 0
+        shape.checked = False
 
     def _known_rates(self) -> Rates:
         if self._rates is None:
@@ -375,7 +383,7 @@ class Steering:
             return None, [], []
         shape = self._shapes[self._last]
         notes = [] if shape.plan is None else list(shape.plan.notes)
-        if shape.replans >= MOST_REPLANS and shape.drifting >= STEPS_OF_DRIFT:
+        if shape.replans >= MOST_REPLANS and abs(shape.drifting) >= STEPS_OF_DRIFT:
             notes.append(
                 f"steps still differ from the prediction after {MOST_REPLANS} plans; the last stays"
             )
