@@ -92,3 +92,28 @@ def test_compile_arguments():
         hector.compile(3)
     with pytest.raises(TypeError, match="name every argument"):
         hector.compile(lambda g, *xs: xs[0])
+
+
+class HostMemory(torch.Tensor):
+    """Stands for host memory that the graph's device reads in place."""
+
+    def device_view(self, device):
+        assert device == self.there.device
+        return self.there
+
+
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "typed"])
+def test_host_memory_is_read_through_its_view(name):
+    g = graph()
+    x, *rest = inputs(name, g, maker(torch.float64), 4, 3)
+    host = torch.empty(x.shape, dtype=x.dtype, device="meta").as_subclass(HostMemory)
+    host.there = x.detach().clone().requires_grad_()
+    layer = hector.compile(LAYERS[name])
+    found, expected = layer(g, host.requires_grad_(), *rest), LAYERS[name](g, x, *rest)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(host.there.grad, x.grad)
+    host.there = host.there[:12]
+    with pytest.raises(ValueError, match="x has 12 rows"):
+        layer(g, host, *rest)

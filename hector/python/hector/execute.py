@@ -46,7 +46,9 @@ def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = 
     Returns
     -------
     Tensor
-        The argument.
+        The argument; its view on the graph's device where it is host memory that has one: a
+        ``device_view(device)`` that gives a tensor over the same memory, as those of
+        ``pytorch_direct.unified`` do.
 
     Raises
     ------
@@ -56,7 +58,9 @@ def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = 
     assert isinstance(tensor, Tensor)
     where = f"{name}: {'.'.join(item.path)}"
     if device and tensor.device != plan.device and item.type.dtype != SEED:
-        raise ValueError(f"{where} is on {tensor.device}, the graph on {plan.device}")
+        if not hasattr(tensor, "device_view"):
+            raise ValueError(f"{where} is on {tensor.device}, the graph on {plan.device}")
+        tensor = tensor.device_view(plan.device)
     if tensor.layout is not torch.strided:
         raise ValueError(f"{where} must be dense, not {tensor.layout}")
     space = item.type.space
