@@ -91,7 +91,7 @@ def at_length(results: Results, work: Workload, tokens: int) -> None:
         wishes["host"] = "80GiB"
     else:
         wishes |= {"min_bytes": "64KiB", "spill": tempfile.gettempdir(), "ssd": "2GiB"}
-    settled = 8 if keep is not None else 4
+    settled = 10 if keep is not None else 4
     planned = work.run(
         offloader("planned", work.model, settle=4, settled=settled, steps=3, **wishes)
     )

@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from bench_schema import Row, arguments
-from drive_use import Watch, measure_drive, median_bytes
+from beside_keep import against, mean, offloading, prediction, prediction_errors
 from sections import Results
 from stacks import Stack
 from strategies import DEVICE, Measured, Strategy, offloader, peers, trl
-
-HOST = "48GiB"
 
 
 @dataclass
@@ -60,20 +56,13 @@ class Sizes:
     def __str__(self) -> str:
         return f"hidden {self.hidden}"
 
-    def stack(self, micro_batches: int = 1) -> Stack:
+    def stack(self) -> Stack:
         """It, on the device."""
-        return Stack(self.hidden, self.layers, self.batch, self.tokens, micro_batches)
+        return Stack(self.hidden, self.layers, self.batch, self.tokens)
 
 
 LARGE = Sizes(12288, 3, 16, 1024, [cut(0.47, 0.02), cut(0.65, 0.05)], 0.18)
 SMALL = Sizes(8192, 4, 16, 1024, [cut(0.47, 0.03), as_recompute(0.06)], 0.12)
-
-
-def offloading(**more: Any) -> dict[str, Any]:
-    """Arguments of an offloader; on the CPU there is the disk only, and tensors are small."""
-    if DEVICE.type == "cuda":
-        return {"host": HOST, **more}
-    return {"min_bytes": "16KiB", "spill": tempfile.gettempdir(), "ssd": "1GiB", **more}
 
 
 def row(
@@ -91,36 +80,6 @@ def row(
         met=met,
         note=against(ours, keep) + prediction(ours),
     )
-
-
-def against(ours: Measured, keep: Measured) -> str:
-    """The peak beside keep's, for the note."""
-    if not keep.peak:
-        return "peak not counted"
-    less = 1 - ours.peak / keep.peak
-    words = f"{abs(less):.1%} {'less' if less >= 0 else 'more'} than keep's {keep.gib:.2f}"
-    return f"peak {ours.gib:.2f} GiB" + ("" if ours is keep else f", {words}")
-
-
-def prediction(ours: Measured) -> str:
-    """What the planner expected, for the note."""
-    errors = prediction_errors(ours)
-    if errors is None:
-        return ""
-    text = f"; measured {errors[0]:+.1%} in time and {errors[1]:+.1%} in peak beside the prediction"
-    planned = ours.planned[1] - ours.planned[0]
-    return text + (f"; planned {planned} times while it was timed" if planned else "")
-
-
-def prediction_errors(ours: Measured) -> tuple[float, float] | None:
-    """By which fractions time and peak exceed what was predicted before the timed steps."""
-    expected = ours.expected
-    if not expected:
-        return None
-    peak = 0.0
-    if DEVICE.type == "cuda":
-        peak = (ours.peak + ours.resident) / expected["peak_bytes"] - 1
-    return ours.ms / 1e3 / expected["seconds"] - 1, peak
 
 
 def predictions(work: str, planned: list[Measured]) -> Row:
@@ -180,18 +139,6 @@ def at_equal_batch(results: Results, sizes: Sizes) -> None:
     work.check_losses()
 
 
-def mean(first: Measured, last: Measured) -> Measured:
-    """The same strategy, measured before and after others."""
-    return Measured(
-        first.name,
-        (first.ms + last.ms) / 2,
-        max(first.peak, last.peak),
-        first.resident,
-        first.loss,
-        times=first.times + last.times,
-    )
-
-
 def at_equal_memory(results: Results, sizes: Sizes) -> None:
     """Each strategy at its best batch within the memory that keeping needs at the tables' batch."""
     work = sizes.stack()
@@ -236,60 +183,6 @@ def at_equal_memory(results: Results, sizes: Sizes) -> None:
     )
 
 
-def over_disk(results: Results, sizes: Sizes, folder: str) -> None:
-    """The disk alone, nothing computed again: all of the drive, no slower, no higher a peak.
-
-    Micro-batches of one sample, all forward and then all backward, as the first stage of a pipeline
-    has them: where the GPU makes 90 GB/s of activations and the drive takes 3, groups of a whole
-    batch are as large as all that a drive takes in a forward pass.
-    """
-    work = sizes.stack(micro_batches=sizes.batch)
-    staging = 512 << 20 if DEVICE.type == "cuda" else 4 << 20
-    watch = Watch(lambda: work.forward_seconds)
-    before = work.run(Strategy("keep"))
-    with tempfile.TemporaryDirectory(dir=folder) as spill:
-        on_disk: list[int] = []
-
-        def look(off: Any, step: Callable[[], object]) -> None:
-            watch(off, step)
-            if off.plan is not None:
-                on_disk.extend(g.nbytes for g in off.plan.groups if g.where.value == "disk")
-
-        name = f"disk tier alone ({folder})"
-        arguments = offloading(spill=spill, ssd="32GiB", max_slowdown=0.01, backlog=staging, host=0)
-        ours = work.run(offloader(name, None, watch=look, **arguments))
-        keep = mean(before, work.run(Strategy("keep")))
-        nbytes = median_bytes(on_disk) if on_disk else 1 << 20
-        drive = measure_drive(spill, nbytes, max(staging // nbytes, 1))
-    use = watch.median(drive)
-    writing, reading = use.shares(drive)
-    share = max(writing, reading)
-    by_write = writing >= reading
-    low, high = watch.spread(drive)
-    results.add(
-        Row(
-            work=f"{work.name}: {ours.name}",
-            ours=(use.written / use.forward if by_write else use.read / use.backward) / 1e9,
-            unit="GB/s",
-            limit=(drive.write if by_write else drive.read) / 1e9,
-            limit_name="the drive's writes" if by_write else "the drive's reads",
-            ratio=share,
-            target=">= 95 % of (measured bandwidth x time available) used, slow-down <= 1 %,"
-            " peak no higher than keep's",
-            met=share >= 0.95 and ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak,
-            note=f"step {ours.ms / keep.ms - 1:+.1%} beside keep's {keep.ms:.1f} ms;"
-            f" {against(ours, keep)}{prediction(ours)}; {sum(on_disk) / 1e9:.2f} GB a step;"
-            f" writes in the forward pass {writing:.1%} of {drive.write / 1e9:.2f} GB/s"
-            f" ({low:.0%} to {high:.0%} in {watch.steps} steps), reads in the backward pass"
-            f" {reading:.1%} of {drive.read / 1e9:.2f}; transfers of {nbytes >> 20} MiB,"
-            f" {staging >> 20} MiB at a time",
-        )
-    )
-    results.remember(work.name, ours)
-    results.remember(work.name, keep, f"keep beside {folder}")
-    work.check_losses()
-
-
 def main(options: argparse.Namespace) -> None:
     """Run it."""
     results = Results(options.json, "Activation offloading on a GPU")
@@ -300,8 +193,6 @@ def main(options: argparse.Namespace) -> None:
         small = Sizes(shape[0] // 2, 3, *shape[2:], small.targets, small.least)
     for sizes in (large, small):
         results.section(at_equal_batch, sizes)
-    for folder in (tempfile.gettempdir(), "/dev/shm"):
-        results.section(over_disk, small, folder)
     for sizes in (small, large):
         results.section(at_equal_memory, sizes)
     results.finish()
