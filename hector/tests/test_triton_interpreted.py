@@ -10,6 +10,7 @@ FILES = (
     "test_triton_programs.py",
     "test_triton_attention.py",
     "test_plan_kernels.py",
+    "test_triton_inputs.py",
 )
 
 
