@@ -186,6 +186,20 @@ def test_a_peak_that_users_start_anew_between_steps_is_known(detailed: bool) -> 
     assert run.profile.peak_bytes == 1500
 
 
+def test_a_maximum_started_anew_within_a_step_is_not_its_peak() -> None:
+    meter = FakeMeter()
+    meter.take(1000)
+    meter.take(500)
+    meter.take(-500)
+    profile = Profile(detailed=False)
+    profile.begin(meter)
+    meter.take(400)
+    meter.take(-400)
+    meter.start_anew()
+    profile.end(0)
+    assert profile.peak_bytes == 0  # Not known: no new maximum was seen.
+
+
 def test_a_higher_peak_after_the_last_group_counts_too() -> None:
     meter = FakeMeter()
     run = Run(1, KeepPolicy(""), Profile(detailed=False))

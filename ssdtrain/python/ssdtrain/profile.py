@@ -196,7 +196,8 @@ class Profile:
         """Take the highest allocated bytes so far: users may start that maximum anew later."""
         if self._runs and self._meter is not None and not self.detailed:
             peak = self._meter.peak()
-            if peak != self._peak_before:
+            # A lower one was started anew within the step, and may lack what was highest.
+            if peak > self._peak_before:
                 self.peak_bytes = max(self.peak_bytes, peak)
 
     def close_segment(self, resident: int) -> int:
