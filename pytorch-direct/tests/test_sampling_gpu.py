@@ -146,6 +146,26 @@ def test_streams_and_batches_in_flight(cuda, large, where):
             assert_equal(work.result(), host.sample(ids, batch=batch))
 
 
+def test_result_on_another_stream_outlives_its_stream(cuda, large):
+    sampler = NeighborSampler(large.to(cuda), [10, 5], subgraph_type="bidirectional")
+    seeds = torch.arange(400)
+    expected = NeighborSampler(large, [10, 5], subgraph_type="bidirectional").sample(seeds)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        pending = sampler.start(seeds)
+    out = pending.result()
+    del pending
+    torch.cuda._sleep(20_000_000)
+    copies = [tensor.clone() for tensor in (out.node, out.row, out.col)]
+    del out
+    with torch.cuda.stream(side):
+        # Memory that was free for the side stream would be given out and overwritten here.
+        rubbish = [torch.full((1 << 20,), -1, device=cuda) for _ in range(50)]
+    for copy, part in zip(copies, ("node", "row", "col"), strict=True):
+        assert torch.equal(copy.cpu(), getattr(expected, part))
+    del rubbish
+
+
 def test_start_does_not_wait(cuda, large):
     sampler = NeighborSampler(large.to(cuda), [10, 5])
     seeds = torch.arange(500)

@@ -17,7 +17,7 @@ from pytorch_direct.sampling.fanouts import NumNeighbors, fanouts_of
 from pytorch_direct.sampling.links import Links, links_as_seeds
 from pytorch_direct.sampling.negative import NegativeSampling
 from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
-from pytorch_direct.sampling.pending import PendingSample
+from pytorch_direct.sampling.pending import PendingSample, Running
 from pytorch_direct.sampling.plan import Plan
 from pytorch_direct.sampling.seeds import (
     Seeds,
@@ -302,7 +302,7 @@ class NeighborSampler:
         if where.type == "cpu":
             threads = self._threads or torch.get_num_threads()
             done = sample_on_cpu(plan, ids, times, batch, threads)
-            return PendingSample(plan, metadata, link_of=link_of, done=done)
+            return PendingSample(plan, metadata, link_of, done)
         with torch.cuda.device(where):
             kernels = CudaKernels(where)
             work = DeviceBatch(plan, ids, times, batch, kernels)
@@ -313,9 +313,8 @@ class NeighborSampler:
                 registration.record_use(where.index, kernels.stream)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record()
-        return PendingSample(
-            plan, metadata, link_of=link_of, work=work, counters=counters, event=event
-        )
+            running = Running(work, counters, event, torch.cuda.current_stream(where))
+        return PendingSample(plan, metadata, link_of, running)
 
 
 def _one_of(what: str, value: object, known: tuple[str, ...]) -> None:

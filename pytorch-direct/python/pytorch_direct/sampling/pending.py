@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +15,17 @@ from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
 from pytorch_direct.sampling.plan import Plan, Sampled
 from pytorch_direct.sampling.subgraphs import bidirectional, induced
 
-__all__ = ["PendingSample"]
+__all__ = ["PendingSample", "Running"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a GPU is at work on."""
+
+    work: DeviceBatch
+    counters: torch.Tensor  #: Pinned; holds the sizes once `event` has passed.
+    event: torch.cuda.Event
+    stream: torch.cuda.Stream
 
 
 class PendingSample:
@@ -23,36 +35,45 @@ class PendingSample:
         self,
         plan: Plan,
         metadata: tuple[Any, ...],
-        *,
-        link_of: torch.Tensor | None = None,
-        done: Sampled | None = None,
-        work: DeviceBatch | None = None,
-        counters: torch.Tensor | None = None,
-        event: torch.cuda.Event | None = None,
+        link_of: torch.Tensor | None,
+        state: Sampled | Running,
     ) -> None:
-        self._plan, self._metadata, self._link_of = plan, metadata, link_of
-        self._done, self._work, self._counters, self._event = done, work, counters, event
+        self._plan, self._metadata, self._link_of, self._state = plan, metadata, link_of, state
 
     def done(self) -> bool:
         """Whether ``result()`` returns without waiting."""
-        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+        if isinstance(self._state, Sampled):
+            return True
+        return bool(self._state.event.query())  # type: ignore[no-untyped-call]
 
     def result(self) -> SamplerOutput | HeteroSamplerOutput:
-        """Wait for the batch and return it; its tensors belong to the stream that sampled.
+        """Wait for the batch and return it, ready for the current stream.
 
         Raises
         ------
         IndexError
             A seed is out of range.
         """
-        if self._done is None:
-            assert self._work is not None
-            assert self._counters is not None
-            assert self._event is not None
-            self._event.synchronize()
-            self._done = self._work.finish(self._counters)
-            self._work = None
-        return _output(self._plan, self._done, self._metadata, self._link_of)
+        state = self._state
+        if isinstance(state, Sampled):
+            return _output(self._plan, state, self._metadata, self._link_of)
+        state.event.synchronize()
+        sampled = state.work.finish(state.counters)
+        with torch.cuda.stream(state.stream):
+            out = _output(self._plan, sampled, self._metadata, self._link_of)
+        current = torch.cuda.current_stream(state.stream.device)
+        if current != state.stream:
+            # Memory of one stream: another that reads it must be known to the allocator.
+            current.wait_stream(state.stream)
+            for tensor in _tensors(out):
+                tensor.record_stream(current)
+        return out
+
+
+def _tensors(out: SamplerOutput | HeteroSamplerOutput) -> Iterator[torch.Tensor]:
+    for value in (*vars(out).values(), *(out.metadata or ())):
+        parts = value.values() if isinstance(value, dict) else [value]
+        yield from (part for part in parts if isinstance(part, torch.Tensor) and part.is_cuda)
 
 
 def _output(
