@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 
 from pytorch_direct import _native
+from pytorch_direct.graph.device import sent
 from pytorch_direct.graph.relation import Address
 from pytorch_direct.sampling.plan import Counts, Plan, Sampled, Step
 
@@ -148,7 +149,7 @@ class DeviceBatch:
         host = torch.zeros(kinds * (hops + 2) + relations * (hops + 1) + 1, dtype=torch.int64)
         for kind, ids in enumerate(seeds):
             host[kind * (hops + 2) + 1] = ids.numel()
-        self.counters = host.to(self._device)
+        self.counters = sent(host, self._device)
         split = kinds * (hops + 2)
         self._node_counts = self.counters[:split].view(kinds, hops + 2)
         self._edge_counts = self.counters[split:-1].view(relations, hops + 1)

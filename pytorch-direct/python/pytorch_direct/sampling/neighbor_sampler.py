@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from datapath_core.errors import UnsupportedError
+from pytorch_direct.graph.device import sent
 from pytorch_direct.graph.graph import EdgeType, Graph
 from pytorch_direct.sampling.cpu import sample_on_cpu
 from pytorch_direct.sampling.cuda import CudaKernels
@@ -297,8 +298,8 @@ class NeighborSampler:
             check_keys(graph, sum(part.numel() for part in ids))
         link_of = None
         if links is not None:
-            link_of = None if links.link_of is None else links.link_of.to(where)
-            metadata = (metadata[0], *(None if m is None else m.to(where) for m in metadata[1:]))
+            link_of = None if links.link_of is None else sent(links.link_of, where)
+            metadata = (metadata[0], *(None if m is None else sent(m, where) for m in metadata[1:]))
         if where.type == "cpu":
             threads = self._threads or torch.get_num_threads()
             done = sample_on_cpu(plan, ids, times, batch, threads)

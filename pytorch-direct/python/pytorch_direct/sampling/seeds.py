@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 
 from datapath_core.errors import UnsupportedError
-from pytorch_direct.graph.device import as_device
+from pytorch_direct.graph.device import as_device, sent
 from pytorch_direct.graph.graph import NODE, Graph
 
 __all__ = ["Seeds", "by_type", "check_keys", "device_for", "ids_of", "times_of"]
@@ -104,7 +104,7 @@ def ids_of(graph: Graph, kind: str, ids: torch.Tensor | None, where: torch.devic
             )
     elif where.type == "cpu" and ids.numel():
         return ids_of(graph, kind, ids.cpu(), where)
-    return ids.to(where, torch.int64).contiguous()
+    return sent(ids.long().contiguous(), where)
 
 
 def times_of(
@@ -138,7 +138,7 @@ def times_of(
             raise ValueError(
                 f"seed_time has shape {list(time.shape)}, but there are {part.numel()} seeds"
             )
-        parts.append(time.to(where, torch.int64))
+        parts.append(sent(time.long(), where))
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=where)
 
 
