@@ -121,6 +121,18 @@ def test_large_batches_are_equal(cuda, large, where, fanouts, ids):
         assert_equal(sampler.sample(seeds.to(cuda), batch=3), expected)
 
 
+def test_compressed_arrays_on_the_gpu_are_taken_as_they_are(cuda, large):
+    relation = large.relations["node", "to", "node"]
+    weight = torch.rand(relation.num_edges)
+    arrays = relation.indptr, relation.indices
+    host = Graph.from_csc(*arrays, edge_weight=weight)
+    there = Graph.from_csc(*(array.to(cuda) for array in arrays), edge_weight=weight.to(cuda))
+    assert there.device == cuda
+    seeds = torch.arange(0, 200_000, 99)
+    expected = NeighborSampler(host, [5, 3]).sample(seeds)
+    assert_equal(NeighborSampler(there, [5, 3]).sample(seeds.to(cuda)), expected)
+
+
 @pytest.mark.parametrize("fanout", [1, 64, 65, 1000, -1])
 def test_hub_of_a_million_neighbours(cuda, fanout):
     edges = torch.stack([torch.arange(1, 1_000_001), torch.zeros(1_000_000, dtype=torch.int64)])
