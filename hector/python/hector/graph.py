@@ -366,6 +366,11 @@ class Graph:
         self.plan().prepare(recipe)
         return self
 
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that the graph holds, derived ones included."""
+        own = [self.edge_index, self.edge_type, *self._plan.tensors()]
+        return own if self._node_type is None else [*own, self._node_type]
+
     def to(self, device: torch.device | str | int, *, non_blocking: bool = False) -> Graph:
         """The graph on another device, with all that was derived from it.
 

@@ -98,7 +98,7 @@ def _handed_over(ready: _Ready[Any]) -> None:
         return
     stream = torch.cuda.current_stream(ready.event.device)
     stream.wait_event(ready.event)
-    for tensor in (*ready.graph.plan().tensors(), *_tensors(ready.batch)):
+    for tensor in (*ready.graph.tensors(), *_tensors(ready.batch)):
         if tensor.is_cuda:
             tensor.record_stream(stream)
     if hasattr(ready.batch, "record_stream"):
