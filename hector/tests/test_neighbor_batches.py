@@ -161,3 +161,27 @@ def test_what_is_no_graph_is_refused():
         hector.nn.RGCNConv(6, 4, 3)(homogeneous(), homogeneous().x)
     with pytest.raises(ValueError, match="5 edge types, not 4"):
         hector.Graph.from_pyg(hetero(), num_relations=4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LAYERS)
+def test_on_a_gpu(name):
+    kind, conv = LAYERS[name](hetero())
+    layer, conv = kind.from_pyg(randomise(conv)).cuda(), conv.cuda()
+    batches = loader(hetero(), [4, 3], 9, ("paper", None), pin_memory=True)
+    for batch, g in hector.prefetch(batches, device="cuda"):
+        assert g.sampled
+        assert g.device == batch["paper"].x.device == torch.device("cuda", 0)
+        ours, theirs = leaves(batch), leaves(batch)
+        found, expected = layer(g, ours), conv(theirs, batch.edge_index_dict)
+        again = layer(batch, ours)
+        kept = [key for key in found if key in expected]
+        for key in kept:
+            assert torch.equal(found[key], again[key])
+            torch.testing.assert_close(found[key], expected[key], rtol=2e-3, atol=2e-3)
+        inputs = [
+            gradients([out[key] for key in kept], layer, *x.values())[: len(x)]
+            for out, x, layer in ((found, ours, layer), (expected, theirs, conv))
+        ]
+        for a, b in zip(*inputs, strict=True):
+            torch.testing.assert_close(a, b, rtol=5e-3, atol=5e-3)
