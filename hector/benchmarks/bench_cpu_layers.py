@@ -2,7 +2,8 @@
 """Relational layers on the CPU: compiled against PyG's eager layers, forward and training.
 
 Graphs have the sizes of public ones and are drawn at random; width 64, one head, fp32. Ours and
-theirs take turns, and the fastest turn of each counts: what else the machine does can only add. What a peer is estimated to need in memory decides whether it is tried.
+theirs take turns, and the fastest turn of each counts: what else the machine does can only add.
+What a peer is estimated to need in memory decides whether it is tried.
 """
 
 from __future__ import annotations
