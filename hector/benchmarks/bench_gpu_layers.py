@@ -21,7 +21,7 @@ from pathlib import Path
 
 import gpu_sections
 import torch
-from gpu_cells import BF16, HIGH, HIGHEST, Cell, Setting, cell, prepare
+from gpu_cells import BF16, HIGH, HIGHEST, Setting, cell, prepare
 from gpu_parallel import compile_kernels, compiled_pyg
 from gpu_results import Results
 from gpu_sections import FIXED, WIDTHS, Context
@@ -113,18 +113,22 @@ def main() -> None:
     results.extra["copy_gb_s"] = context.rate / 1e9
     cells = [(graph, layer) for graph in chosen.graphs for layer in chosen.layers]
     _compile(chosen, cells, context)
-    for graph, layer in cells:
-        _measure(cell(layer, graph), context, chosen)
+    some = [each for each in cells if each[0] in chosen.some]
+    for graph, layer in cells if "speed" in chosen.sections else ():
+        gpu_sections.speed(context, cell(layer, graph))
+        _free()
     if "speed" in chosen.sections:
         gpu_sections.means(context)
+    for graph, layer in cells if "precision" in chosen.sections else ():
+        gpu_sections.precision(context, cell(layer, graph), graph in chosen.some)
+        _free()
     if "forms" in chosen.sections and chosen.forms:
         gpu_sections.forms(context, chosen.forms, chosen.graphs)
-    for graph, layer in [each for each in cells if each[0] in chosen.some]:
-        made = cell(layer, graph)
-        if "ablation" in chosen.sections:
-            gpu_sections.ablation(context, made)
-        if "widths" in chosen.sections:
-            gpu_sections.widths(context, made)
+    for graph, layer in some if "ablation" in chosen.sections else ():
+        gpu_sections.ablation(context, cell(layer, graph))
+        _free()
+    for graph, layer in some if "widths" in chosen.sections else ():
+        gpu_sections.widths(context, cell(layer, graph))
         _free()
     results.extra["seconds"] = time.monotonic() - start
     results.write()
@@ -156,14 +160,6 @@ def _matrices_fit(graph: str) -> bool:
     """Whether a matrix for each edge, as PyG's RGAT gathers them, fits into the GPU's memory."""
     total = torch.cuda.get_device_properties(0).total_memory
     return SHAPES[graph].edges * 64 * 64 * 4 < total
-
-
-def _measure(made: Cell, context: Context, chosen: argparse.Namespace) -> None:
-    if "speed" in chosen.sections:
-        gpu_sections.speed(context, made)
-    if "precision" in chosen.sections:
-        gpu_sections.precision(context, made, made.shape.name in chosen.some)
-    _free()
 
 
 def _free() -> None:
