@@ -11,7 +11,7 @@ from hector.emit.triton import TritonEmitter
 from hector.emit.triton.arrange import arrange
 from hector.emit.triton.cost import group_bytes, runs, stored_values
 from hector.emit.triton.expand import expand
-from hector.emit.triton.grouping import Family
+from hector.emit.triton.groups import Family
 from hector.ir import Space, parse
 from hector.ir.types import MAPS
 from hector.measure.layers import LAYERS

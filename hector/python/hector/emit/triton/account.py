@@ -8,7 +8,7 @@ from hector.emit.account import Account, Kernel, Step, held, of_torch
 from hector.emit.triton.cost import _flops, group_bytes, runs
 from hector.emit.triton.emitter import _Module, _unfit
 from hector.emit.triton.expand import expand
-from hector.emit.triton.grouping import Family, Group, registers
+from hector.emit.triton.groups import Family, Group, registers
 from hector.ir.function import Function, Value
 from hector.plan import Counts
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from hector.emit.triton.cost import weighed_bytes
 from hector.emit.triton.expand import REDUCTIONS, Expanded, program_order
-from hector.emit.triton.grouping import Group, group
+from hector.emit.triton.grouping import group
+from hector.emit.triton.groups import Group
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
 from hector.plan import Counts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hector.emit.triton.expand import Expanded
-from hector.emit.triton.grouping import WALKS, Family, Group, registers
+from hector.emit.triton.groups import WALKS, Family, Group, registers
 from hector.ir.function import Value
 from hector.ir.types import Space
 

@@ -7,7 +7,7 @@ from hector.cost import Machine
 from hector.emit.torch.emitter import INLINE
 from hector.emit.triton.columns import columns
 from hector.emit.triton.expand import Expanded
-from hector.emit.triton.grouping import Family, Group, registers
+from hector.emit.triton.groups import Family, Group, registers
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space, Type
 from hector.plan import Counts
@@ -20,6 +20,8 @@ _SECTOR = 32
 """Bytes that memory gives at least for a number of its own."""
 _CACHED = 24 << 20
 """Bytes of a table that stays in the cache, which is twice as fast as memory."""
+_NEAR = 1 << 20
+"""Bytes of a table most of which stays beside each multiprocessor."""
 SHARES = {
     Family.ROWS: 0.9,
     Family.TRAVERSAL: 0.95,
@@ -50,7 +52,7 @@ def _gathered(type_: Type, name: str, counts: Counts) -> int:
     rows, table = counts.rows(MAPS[name].source), _size(type_, counts.rows(type_.space))
     whole = _size(type_, rows)
     if table <= _CACHED:
-        return min(whole, table + whole // 2)
+        return min(whole, table + whole // (4 if table <= _NEAR else 2))
     scattered = MAPS[name].source is Space.EDGE and whole < rows * _SECTOR
     return rows * _SECTOR if scattered else whole
 

@@ -19,7 +19,7 @@ from hector.emit.triton.arrange import arrange
 from hector.emit.triton.columns import columns, walk_orders
 from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
-from hector.emit.triton.grouping import Family, Group
+from hector.emit.triton.groups import Family, Group
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.launching import Launch, precision, room
 from hector.emit.triton.product import outer_kernel, product_kernel

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hector.emit.triton.grouping import Group
+from hector.emit.triton.groups import Group
 from hector.ir.function import Value
 
 __all__ = ["Emitted", "Job"]

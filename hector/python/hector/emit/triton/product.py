@@ -9,7 +9,7 @@ block holds all columns.
 from __future__ import annotations
 
 from hector.emit.triton.expand import REDUCTIONS
-from hector.emit.triton.grouping import BLOCK
+from hector.emit.triton.groups import BLOCK
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.schedules import Outer, Product
 from hector.emit.triton.tiles import padded

@@ -39,8 +39,8 @@ def store_rows(writer: Writer, job: Job, scope: Scope) -> None:
             writer.store(value, writer.value(value, scope), row, scope.live)
 
 
-def _role(kind: str, name: str) -> str:
-    return f"{kind}_{name.split('.')[1]}"
+def _role(kind: object, name: object) -> str:
+    return f"{kind}_{str(name).split('.')[1]}"
 
 
 def _maps(job: Job) -> list[str]:
@@ -76,7 +76,7 @@ def walk(
     stride = schedule.unroll * (1 if schedule.targets > 1 else lanes)
     order = writer.param("order", f"tables.order(plan, {name!r})")
     ids = {each: f"tables.grouped(plan, {each!r}, {name!r})" for each in _maps(job)}
-    lists = {
+    lists: dict[tuple[object, ...], str] = {
         ("row", each): writer.param(each.replace(".", "_"), passed) for each, passed in ids.items()
     }
     for each in _orders(job):
@@ -88,9 +88,9 @@ def walk(
 
     def look_up(place: str, suffix: str) -> None:
         """Ids of a step, loaded while the step before is computed."""
-        for each, pointer in lists.items():
+        for key, pointer in lists.items():
             load = f"tl.load({pointer} + {place}, mask={place} < end, other=0)"
-            writer.line(f"{_role(*each)}{suffix} = {load}")
+            writer.line(f"{_role(*key)}{suffix} = {load}")
         writer.line(f"if {order} is not None:")
         load = f"tl.load({order} + {place}, mask={place} < end, other=0)"
         writer.line(f"    next{suffix} = {load}")
@@ -113,9 +113,9 @@ def walk(
         writer.line(f"row{suffix} = place{suffix}.to(tl.int64)")
         writer.line(f"if {order} is not None:")
         writer.line(f"    row{suffix} = next{suffix}.to(tl.int64)")
-        for each in lists:
-            wide = f"{_role(*each)}{suffix}.to(tl.int64)"
-            scope.loaded[each] = writer.let(each[1].split(".")[1] + suffix, wide)
+        for key in lists:
+            role = _role(*key)
+            scope.loaded[key] = writer.let(f"wide_{role}", f"{role}{suffix}.to(tl.int64)")
         scopes.append(scope)
     asked = [op.operands[-1] for op in reductions.ops]
     asked += [root(op.operands[0]) if op.op in SOFTMAX else op.operands[0] for op in reductions.ops]

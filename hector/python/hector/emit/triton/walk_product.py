@@ -8,7 +8,7 @@ Targets beyond a limit are summed beforehand by two smaller kernels.
 
 from __future__ import annotations
 
-from hector.emit.triton.grouping import BLOCK
+from hector.emit.triton.groups import BLOCK
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.product import (
     LEAST,
