@@ -169,28 +169,3 @@ def test_data_with_edge_types():
     assert (made.num_nodes, made.num_edges) == (13, 60)
     with pytest.raises(ValueError, match="edge_type"):
         hector.Graph.from_pyg(Data(edge_index=g.edge_index, num_nodes=13))
-
-
-def batches(data):
-    """Batches of a NeighborLoader, or of induced subgraphs where no sampler is installed."""
-    try:
-        from torch_geometric.loader import NeighborLoader
-
-        loader = NeighborLoader(data, [3, 2], input_nodes=("paper", None), batch_size=7)
-        return list(loader)
-    except ImportError:
-        return [
-            data.subgraph({"paper": torch.randperm(30)[:count], "author": torch.arange(count)})
-            for count in (20, 7, 1)
-        ]
-
-
-def test_batches_of_changing_size():
-    data = hetero()
-    conv = randomise(HGTConv(WIDTHS, 8, data.metadata(), heads=2))
-    layer = hector.nn.HGTConv.from_pyg(conv)
-    for batch in batches(data):
-        found = layer(hector.Graph.from_pyg(batch), batch.x_dict)
-        expected = conv(batch.x_dict, batch.edge_index_dict)
-        for name in found:
-            same(found[name], expected[name])

@@ -127,6 +127,7 @@ def test_emitters_are_asked_for_by_name():
 
 def test_triton_is_what_auto_takes_on_a_gpu(monkeypatch):
     monkeypatch.setattr(choice, "TritonEmitter", lambda device: ("triton", device))
+    monkeypatch.setattr(choice, "available", lambda: True)
     gpu = torch.device("cuda", 0)
     assert choice.choose("auto", gpu) == ("triton", gpu)
     assert choice.choose("torch", gpu).name == "torch"

@@ -60,7 +60,8 @@ def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = 
     if device and tensor.device != plan.device and item.type.dtype != SEED:
         if not hasattr(tensor, "device_view"):
             raise ValueError(f"{where} is on {tensor.device}, the graph on {plan.device}")
-        tensor = tensor.device_view(plan.device)
+        view: Tensor = tensor.device_view(plan.device)
+        return check(name, item, view, plan)
     if tensor.layout is not torch.strided:
         raise ValueError(f"{where} must be dense, not {tensor.layout}")
     space = item.type.space

@@ -10,46 +10,11 @@ import torch
 from torch import Tensor
 
 from hector.handles import handle_of
-from hector.plan import IdRange, Plan, Recipe
+from hector.hetero_data import hetero_edges, is_sample, known_count
+from hector.ids import IdRange, check_tensor
+from hector.plan import Plan, Recipe
 
 __all__ = ["Graph"]
-
-_INTEGERS = (torch.int32, torch.int64)
-
-
-def _known(count: int | None, name: str) -> int:
-    if count is None:
-        raise ValueError(f"Graph.from_pyg: the number of nodes of {name} is not known")
-    return int(count)
-
-
-def _check_tensor(name: str, value: object, rank: int) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"Graph: {name} must be a tensor, not {type(value).__name__}")
-    if value.dtype not in _INTEGERS:
-        raise TypeError(f"Graph: {name} must be int32 or int64, not {value.dtype}")
-    if value.layout is not torch.strided:
-        raise TypeError(f"Graph: {name} must be dense, not {value.layout}; use to_dense()")
-    if value.dim() != rank:
-        raise ValueError(f"Graph: {name} must have {rank} dimension(s), not {tuple(value.shape)}")
-    return value
-
-
-def _sent(numbers: Sequence[object], device: torch.device) -> Tensor:
-    """Some numbers on a device, which is not waited for."""
-    made = torch.tensor(numbers, dtype=torch.int64)
-    return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
-
-
-def _blocks(counts: list[int], device: torch.device) -> Tensor:
-    """0 as often as the first count says, then 1, and so on."""
-    numbers = torch.arange(len(counts), device=device)
-    return numbers.repeat_interleave(_sent(counts, device), output_size=sum(counts))
-
-
-def _is_sample(data: Any) -> bool:
-    """Whether a loader of PyG sampled the data: it notes which seeds a batch was grown from."""
-    return any("input_id" in store for store in getattr(data, "node_stores", ()))
 
 
 class Graph:
@@ -122,8 +87,8 @@ class Graph:
         ranges: Sequence[IdRange] = (),
         types_ascend: bool = False,
     ) -> None:
-        _check_tensor("edge_index", edge_index, 2)
-        _check_tensor("edge_type", edge_type, 1)
+        check_tensor("edge_index", edge_index, 2)
+        check_tensor("edge_type", edge_type, 1)
         if edge_index.shape[0] != 2 or edge_index.shape[1] != edge_type.shape[0]:
             raise ValueError(
                 f"Graph: edge_index must be (2, E) and edge_type (E,), not "
@@ -170,7 +135,7 @@ class Graph:
         self.handle = handle_of(self._plan)
 
     def _node_types(self, node_type: Tensor, count: int | None) -> int:
-        _check_tensor("node_type", node_type, 1)
+        check_tensor("node_type", node_type, 1)
         if node_type.shape[0] != self.num_nodes:
             raise ValueError(
                 f"Graph: node_type has {node_type.shape[0]} rows for {self.num_nodes} nodes"
@@ -230,61 +195,18 @@ class Graph:
             if edge_type is None or getattr(data, "edge_index", None) is None:
                 raise ValueError("Graph.from_pyg: the data has no edge_index with an edge_type")
             return cls(
-                data.edge_index, edge_type, _known(data.num_nodes, "the data"), num_relations,
-                sampled=_is_sample(data) if sampled is None else sampled,
+                data.edge_index, edge_type, known_count(data.num_nodes, "the data"), num_relations,
+                sampled=is_sample(data) if sampled is None else sampled,
             )  # fmt: skip
-        names = tuple(data.node_types)
-        if not names:
-            raise ValueError("Graph.from_pyg: the data has no node type")
-        counts = [_known(data[name].num_nodes, name) for name in names]
-        starts = [sum(counts[:i]) for i in range(len(counts))]
-        number = {name: i for i, name in enumerate(names)}
-        relations = tuple(data.edge_types)
-        if num_relations not in (None, len(relations)):
-            raise ValueError(
-                f"Graph.from_pyg: the data has {len(relations)} edge types, not {num_relations}"
-            )
-        ends = []
-        for relation in relations:
-            if not {relation[0], relation[2]} <= number.keys():
-                raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
-            ends.append(_check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2))
-        device = ends[0].device if ends else torch.device("cpu")
-        for relation, index in zip(relations, ends, strict=True):
-            if index.device != device or index.shape[0] != 2:
-                raise ValueError(
-                    f"Graph.from_pyg: edge_index of {relation} is {tuple(index.shape)} on "
-                    f"{index.device}; all must be (2, E), on one device ({device})"
-                )
-        rel = _blocks([index.shape[1] for index in ends], device)
-        index = torch.cat(ends, 1) if ends else torch.zeros(2, 0, dtype=torch.int64)
-        sides = [[number[relation[side]] for relation in relations] for side in (0, 2)]
-
-        def each_type(values: list[int]) -> Tensor:
-            """The value of the type at either end of each edge, shape (2, E)."""
-            table = [[values[kind] for kind in side] for side in sides]
-            return _sent(table, device)[:, rel]
-
-        def name_the_relation() -> None:
-            for relation, ids in zip(relations, ends, strict=True):
-                for end, name in zip(ids, relation[::2], strict=True):
-                    limit = counts[number[name]]
-                    what = f"edge_index of {relation}", f"nodes {name!r}"
-                    if end.numel():
-                        low, high = (int(bound) for bound in torch.aminmax(end))
-                        IdRange(what[0], end, limit, what[1]).check(low, high)
-
-        # An id beyond its own type may still be some other type's node.
-        stray = (index < 0) | (index >= each_type(counts))
+        found = hetero_edges(data, num_relations)
         graph = object.__new__(cls)
         graph._build(
-            index + each_type(starts), rel, sum(counts), len(relations), _blocks(counts, device),
-            len(names), _is_sample(data) if sampled is None else sampled,
-            ranges=[IdRange("edge_index", stray.byte(), 1, "nodes", name_the_relation)],
-            types_ascend=True,
+            found.edge_index, found.edge_type, found.node_type.shape[0], len(found.relations),
+            found.node_type, len(found.names), is_sample(data) if sampled is None else sampled,
+            ranges=[found.own_type], types_ascend=True,
         )  # fmt: skip
-        graph.node_type_names, graph.relation_names = names, relations
-        graph.node_type_counts = tuple(counts)
+        graph.node_type_names, graph.relation_names = found.names, found.relations
+        graph.node_type_counts = found.counts
         return graph
 
     @property

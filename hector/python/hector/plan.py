@@ -17,10 +17,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor
 
+from hector.ids import IdRange, ask
 from hector.ir.types import MAPS, Space, compose
 from hector.orders import bounds, narrow, run_numbers, stable_order
 
-__all__ = ["Counts", "IdRange", "Plan", "Recipe", "Segments", "derived"]
+__all__ = ["Counts", "Plan", "Recipe", "Segments", "derived"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -54,41 +55,6 @@ class Counts:
         """Whether no count is more than four times the other's, or less than a quarter of it."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return all(max(a, b) <= 4 * max(min(a, b), 1) for a, b in pairs)
-
-
-@dataclass(frozen=True)
-class IdRange:
-    """Ids that must be in [0, limit), checked with the answer that building a plan waits for.
-
-    Attributes
-    ----------
-    name : str
-    ids : Tensor, integer
-    limit : int
-    what : str
-        What is numbered, for the message.
-    explain : callable or None
-        Called where an id is out of range; raises an error that says more.
-    of_edges : bool
-        Whether these are ends or relations of edges, which are looked at in any case.
-    """
-
-    name: str
-    ids: Tensor
-    limit: int
-    what: str
-    explain: Callable[[], None] | None = None
-    of_edges: bool = False
-
-    def check(self, low: int, high: int) -> None:
-        """Raise IndexError unless the smallest and the largest id are in range."""
-        if low < 0 or high >= self.limit:
-            if self.explain is not None:
-                self.explain()
-            bad = low if low < 0 else high
-            raise IndexError(
-                f"Graph: {self.name} holds {bad}, but there are {self.limit} {self.what}"
-            )
 
 
 @dataclass(frozen=True)
@@ -219,9 +185,9 @@ class Plan:
             by_source, by_relation = stable_order(key, keys), stable_order(rel, num_relations)
             sides = kernels.pairs(made, by_source, by_relation, answer[1:])
             rest = [each for each in ranges if not each.of_edges]
-            bad, *found = self._ask(rest, (answer,))
+            bad, *found = ask(rest, (answer,))
             if bad:
-                self._ask(ranges, ())
+                ask(ranges, ())
             sides = [
                 (pair, kind[: last + 1], node[: last + 1], starts[: last + 2])
                 for (pair, kind, node, starts), last in zip(sides, found, strict=True)
@@ -236,7 +202,7 @@ class Plan:
             number = narrow(order[:0], max(edges, limit)).dtype
             src_pairs = _Pairs(by_source, (key[by_source],), number)
             dst_pairs = _Pairs(by_relation, (rel[by_relation], dst[by_relation]), number)
-            found = self._ask(ranges, (src_pairs.last, dst_pairs.last))
+            found = ask(ranges, (src_pairs.last, dst_pairs.last))
             sides = [
                 pairs.maps(last + 1, rel, ends)
                 for pairs, last, ends in zip((src_pairs, dst_pairs), found, (src, dst), strict=True)
@@ -261,16 +227,6 @@ class Plan:
         runs = self.device.type == "cuda" and importlib.util.find_spec("triton") is not None
         # Imported here, since it brings Triton along.
         return importlib.import_module("hector.plan_kernels") if runs and self.sampled else None
-
-    @staticmethod
-    def _ask(ranges: Sequence[IdRange], numbers: Sequence[Tensor]) -> list[int]:
-        """Values of some tensors of one element, the ranges checked: one wait for the device."""
-        checked = [each for each in ranges if each.ids.numel()]
-        ends = [end.reshape(1) for each in checked for end in torch.aminmax(each.ids)]
-        found = torch.cat([value.long() for value in (*ends, *numbers)]).tolist()
-        for place, each in enumerate(checked):
-            each.check(found[2 * place], found[2 * place + 1])
-        return [int(value) for value in found[len(ends) :]]
 
     def narrow_index(self, name: str) -> Tensor:
         """Target row of every source row of a map, in the internal order of the source.

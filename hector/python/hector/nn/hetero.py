@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hector.frontend.graph import TracedGraph
 from hector.graph import Graph
 
 __all__ = [
@@ -44,8 +45,8 @@ def graph_of(data: Graph | PygData, num_relations: int | None = None) -> Graph:
     num_relations : int or None
         Of a ``Data``, whose edges may not show it.
     """
-    if isinstance(data, Graph):
-        return data
+    if isinstance(data, Graph | TracedGraph):
+        return cast("Graph", data)
     return Graph.from_pyg(data, num_relations=num_relations)
 
 
