@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+import torch.utils.dlpack
 
 from datapath_core import PinnedPool
 from datapath_core.errors import UnsupportedError
@@ -124,7 +125,9 @@ def fit(measured: Measured, start: GatherModel) -> GatherModel:
 
 
 def _measure(nbytes: int) -> Measured:
-    table = unified(torch.from_dlpack(PinnedPool(nbytes, device="cuda").allocate(nbytes)))
+    table = unified(
+        torch.utils.dlpack.from_dlpack(PinnedPool(nbytes, device="cuda").allocate(nbytes))
+    )
     if not table.is_registered:
         raise UnsupportedError(f"calibrate(): no pinned memory: {table._registration.reason}")
     before = gather_model()

@@ -17,7 +17,13 @@ from datapath_core.errors import UnsupportedError
 if TYPE_CHECKING:
     from datapath_core import Buffer
 
-__all__ = ["Registration", "registration_of", "registration_of_view", "require_cuda"]
+__all__ = [
+    "Registration",
+    "can_use_cuda",
+    "registration_of",
+    "registration_of_view",
+    "require_cuda",
+]
 
 _logger = logging.getLogger("pytorch_direct")
 _NO_DEVICE = -1
@@ -46,6 +52,11 @@ def registration_of(tensor: torch.Tensor, *, lazy: bool = False) -> Registration
     if not lazy:
         found.register()
     return found
+
+
+def can_use_cuda() -> bool:
+    """Whether this process could use a GPU."""
+    return not torch.cuda._is_in_bad_fork() and torch.cuda.is_available()
 
 
 def require_cuda() -> None:
@@ -78,6 +89,10 @@ class Registration:
         self.address = storage.data_ptr()
         self.nbytes = storage.nbytes()
         self._storage = storage
+        #: Whether the memory is a copy that `unified` had to make.
+        self.copied = False
+        #: Whether nothing may write the memory.
+        self.read_only = False
         self._buffers: dict[int, Buffer] = {}
         self._device_bytes: dict[int, torch.Tensor] = {}
         self._lock = threading.Lock()
@@ -104,7 +119,7 @@ class Registration:
         """Register with the current GPU, or with what core finds where torch sees none; once."""
         if self._buffers:
             return
-        if not torch.cuda._is_in_bad_fork() and torch.cuda.is_available():
+        if can_use_cuda():
             self._buffer(torch.cuda.current_device())
         else:
             self._buffer(_NO_DEVICE)
@@ -150,7 +165,7 @@ class Registration:
 
     def is_read_only(self, device: int) -> bool:
         """Whether a GPU may only read the memory."""
-        return self.nbytes > 0 and self._buffer(device).read_only
+        return self.read_only or (self.nbytes > 0 and self._buffer(device).read_only)
 
     def note_device_write(self, device: int) -> None:
         """Say that work now on the current stream of a GPU writes the memory; waits for nothing."""

@@ -131,6 +131,8 @@ def _scatter_add(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     as_stored = not any(operand.is_conj() or operand.is_neg() for operand in (dst, rows))
     if isinstance(dst, UnifiedTensor):
         current_registration(dst).settle()
+        if dst._registration.read_only:
+            raise UnsupportedError("scatter_add_: dst is over memory for reading only")
     in_order = dst.dtype in _ADDED_AS_THEY_STAND and dst.is_contiguous()
     if wants_grad or not as_stored or not in_order:
         wrong = ((ids < 0) | (ids >= dst.shape[0])).nonzero()

@@ -30,6 +30,9 @@ NUMBERS = {
 }
 
 
+_READ_ONLY = "the table's memory is for reading only, so that no row of it can change"
+
+
 class State:
     """The rule of a change: its name, its numbers, its tables of state."""
 
@@ -123,6 +126,8 @@ def _settle(tables: tuple[torch.Tensor, ...]) -> None:
     for table in tables:
         if isinstance(table, UnifiedTensor):
             current_registration(table).settle()
+            if table._registration.read_only:
+                raise UnsupportedError(_READ_ONLY)
 
 
 def _on_gpu(table: torch.Tensor, device: int) -> tuple[int, Registration | None]:
@@ -130,9 +135,7 @@ def _on_gpu(table: torch.Tensor, device: int) -> tuple[int, Registration | None]
     if isinstance(table, UnifiedTensor):
         registration = current_registration(table)
         if registration.is_read_only(device):
-            raise UnsupportedError(
-                "the table's memory is mapped for reading only, so that no row of it can change"
-            )
+            raise UnsupportedError(_READ_ONLY)
         offset = int(table.storage_offset()) * table.element_size()
         return registration.device_address(device) + offset, registration
     return table.data_ptr(), registration_of_view(table)

@@ -33,6 +33,20 @@ _NEVER_MOVED = frozenset(
 _OTHERS_TENSORS = frozenset(getattr(torch.Tensor, name).__get__ for name in ("_base", "grad"))
 
 
+# Operators that write their first operand though their names do not say so.
+_WRITES = frozenset(
+    {"__setitem__"} | {f"__i{name}__" for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
+        "rshift",
+    )}
+)  # fmt: skip
+# What ends in an underscore and leaves the numbers alone.
+_NOT_WRITES = frozenset(
+    {"requires_grad_", "share_memory_", "detach_", "squeeze_", "unsqueeze_", "t_", "transpose_",
+     "swapaxes_", "swapdims_", "rename_", "as_strided_"}
+)  # fmt: skip
+
+
 # What only asks about a tensor.
 _QUESTIONS = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in (
@@ -62,6 +76,7 @@ def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if gathered is not NotImplemented:
         return gathered
     operands = list(_tensors((args, kwargs)))
+    _refuse_write(func, args, kwargs)
     device = next((tensor.device for tensor in operands if _is_cuda(tensor)), None)
     if device is None or func in _NEVER_MOVED or getattr(func, "__name__", "") == "__set__":
         return _on_host(func, args, kwargs, [t for t in operands if isinstance(t, UnifiedTensor)])
@@ -72,6 +87,25 @@ _place_outside_graph = outside_graph(
     _place,
     "a unified tensor is no operand of a compiled graph: compile over u.device_view()",
 )
+
+
+def _refuse_write(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise before an operator writes to memory that is for reading only.
+
+    By torch's rule the names of such operators end in an underscore, and their first operand is
+    written.
+    """
+    name = getattr(func, "__name__", "")
+    written = [kwargs.get("out")]
+    if name in _WRITES or (name.endswith("_") and not name.endswith("__")):
+        written += args[:1]
+    for operand in _tensors(written):
+        forbidden = isinstance(operand, UnifiedTensor) and operand._registration.read_only
+        if forbidden and name not in _NOT_WRITES:
+            raise RuntimeError(
+                f"{name} would write to a unified tensor over read-only memory; clone() it, or "
+                "open its file for writing"
+            )
 
 
 def _gather(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -27,6 +27,7 @@ def move_to_shared_memory(tensor: UnifiedTensor) -> None:
         if tensor.is_shared():  # type: ignore[no-untyped-call]
             return
         registration = current_registration(tensor)
+        registration.settle()
         _logger.warning(
             "moving a unified tensor's storage of %d bytes into shared memory; ordinary tensors "
             "over it keep the old memory",

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from datapath_core.errors import UnsupportedError
-from pytorch_direct.memory.registration import Registration, registration_of, require_cuda
+from pytorch_direct.memory.adopt import adopt
+from pytorch_direct.memory.registration import (
+    Registration,
+    can_use_cuda,
+    registration_of,
+    require_cuda,
+)
 
 if TYPE_CHECKING:
     from pytorch_direct.ops.row_gradients import RowGradient
@@ -18,39 +25,43 @@ if TYPE_CHECKING:
 __all__ = ["UnifiedTensor", "unified", "wrap"]
 
 
+_logger = logging.getLogger("pytorch_direct")
 # What torch itself keeps in ``grad``.
 _AUTOGRADS: Any = torch.Tensor.grad
 
 
-def unified(tensor: torch.Tensor) -> UnifiedTensor:
-    """Let the GPU read a CPU tensor where it lies.
+def unified(source: Any) -> UnifiedTensor:
+    """Let the GPU read host memory where it lies.
 
     The memory of the whole storage is registered in place (pinned and mapped); nothing is copied,
-    and the result and `tensor` are two names of the same numbers. Without a GPU the result works
+    and the result and `source` are two names of the same numbers. Without a GPU the result works
     the same on ordinary memory.
 
     Parameters
     ----------
-    tensor : torch.Tensor
-        Any strided CPU tensor of one dimension or more, contiguous or not, of any dtype. Its
-        storage is kept alive by the result.
+    source : torch.Tensor, numpy.ndarray, numpy.memmap, mmap.mmap or safetensors slice
+        A strided CPU tensor of one dimension or more, contiguous or not, of any dtype; or an array
+        or a map (bytes), or what ``get_slice`` or ``get_tensor`` of an open safetensors file gives.
+        It is kept alive by the result. What torch cannot address (negative strides, bytes in the
+        other order) and a file that the driver cannot pin where it is mapped are copied, which
+        ``result.copied`` says, and the log why. Writing to read-only memory raises.
 
     Returns
     -------
     UnifiedTensor
-        `tensor` itself if it is unified already.
+        `source` itself if it is unified already.
 
     Raises
     ------
     TypeError
-        It is no tensor, or one without a single strided storage on the CPU.
+        It is nothing of the kind, or a tensor without a single strided storage on the CPU.
     ValueError
         It has no dimension.
     """
-    if isinstance(tensor, UnifiedTensor):
-        return tensor
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"unified() takes a torch.Tensor, not {type(tensor).__name__}")
+    if isinstance(source, UnifiedTensor):
+        return source
+    found = adopt(source)
+    tensor = found.tensor
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise TypeError(
             f"unified() takes a plain strided tensor, not one with layout {tensor.layout}"
@@ -63,7 +74,17 @@ def unified(tensor: torch.Tensor) -> UnifiedTensor:
         )
     if tensor.dim() == 0:
         raise ValueError("unified() takes a tensor of one dimension or more; this one has none")
-    return wrap(tensor, registration_of(tensor))
+    registration = registration_of(tensor)
+    copied, read_only = found.copied, found.read_only
+    if found.is_mapped and not registration.is_registered and can_use_cuda():
+        copied = f"the GPU cannot read the mapped file: {registration.reason}"
+        tensor = tensor.clone()
+        registration, read_only = registration_of(tensor), False
+    if copied:
+        registration.copied = True
+        _logger.warning("unified() copied %d bytes: %s", registration.nbytes, copied)
+    registration.read_only = read_only
+    return wrap(tensor, registration)
 
 
 def wrap(tensor: torch.Tensor, registration: Registration) -> UnifiedTensor:
@@ -108,6 +129,11 @@ class UnifiedTensor(torch.Tensor):
     def is_registered(self) -> bool:
         """Whether the memory is really pinned (False without a GPU)."""
         return self._registration.is_registered
+
+    @property
+    def copied(self) -> bool:
+        """Whether :func:`unified` had to copy, so that it and its source are two memories."""
+        return self._registration.copied
 
     def device_view(self, device: torch.device | str | int | None = None) -> torch.Tensor:
         """Return a CUDA tensor over the same memory, for custom kernels, Inductor and graphs.
