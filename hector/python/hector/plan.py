@@ -319,15 +319,20 @@ class Plan:
             lookup(self, *args)
 
     def tensors(self) -> list[Tensor]:
-        """Every tensor that the plan holds."""
-        found: list[Tensor] = []
-
-        def note(tensor: Tensor) -> Tensor:
-            found.append(tensor)
-            return tensor
-
-        self._mapped(note)
-        return found
+        """Every tensor that the plan holds, each once."""
+        found: dict[int, Tensor] = {}
+        left: list[Any] = [self.edge_order]
+        for held in (self.derived, self._segments, self._index, self._orders):
+            left += held.values()
+        while left:
+            value = left.pop()
+            if isinstance(value, Tensor):
+                found[id(value)] = value
+            elif isinstance(value, tuple):
+                left += value
+            elif is_dataclass(value):
+                left += vars(value).values()
+        return list(found.values())
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Plan:
         """A copy on another device, derived values included."""
