@@ -96,7 +96,8 @@ class Steps:
         return self._streaming()
 
     def _end(self, run: Run, books: Books) -> None:
-        if run.profile is None or run not in self._orders:
+        # An interrupt may have come later in the last call, and left the step the present one.
+        if run.profile is None or run not in self._orders or run in self._ended:
             return
         run.profile.end(books.residency.nbytes)
         if run.needs == 0:  # No step, or one whose backward is still to come.
@@ -113,8 +114,10 @@ class Steps:
             assert profile is not None
             if not (profile.detailed or profile.is_over()):
                 return
+            order = self._orders.pop(run, None)
             self._ended.popleft()
-            order = self._orders.pop(run)
+            if order is None:  # An interrupt came between these two lines.
+                continue
             self.steering.end_step(order, self._result(run, profile, order))
 
     @staticmethod
