@@ -11,7 +11,7 @@ import torch
 
 from ssdtrain.recipes import Operand, Recipe
 from ssdtrain.recorder import Recorder
-from ssdtrain.storage import Layout, VersionWatch, WeakStorage
+from ssdtrain.storage import Layout, VersionWatch, WeakStorage, with_counter
 
 CHANGED = "has been modified by an inplace operation"
 
@@ -71,8 +71,8 @@ class Saved:
             raise RuntimeError(f"a saved tensor {CHANGED}")
         if self.data.recipe is None:
             assert self.data.held is not None
-            return self.watch.attach(self.layout.on(self.data.held, 0))
-        return self.watch.attach(self.layout.on(self.data.get(), 0))
+            return with_counter(self.watch.counter, self.layout.on(self.data.held, 0))
+        return with_counter(self.watch.counter, self.layout.on(self.data.get(), 0))
 
 
 class Kept:

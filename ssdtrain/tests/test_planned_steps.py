@@ -63,17 +63,17 @@ def recorded(off: ssdtrain.Offloader) -> list[tuple[str, int]]:
     """What the engine does from here on: (action, group)."""
     done: list[tuple[str, int]] = []
     stores, loads = off._engine._stores, off._engine._loads
-    give_back, start = stores.give_back, loads.start
+    have_ended, start = stores.have_ended, loads.start
 
-    def watched_give_back(group: Any) -> None:
-        done.append(("drop", group.index))
-        give_back(group)
+    def watched_have_ended(actions: Any) -> bool:
+        done.extend(("drop", group.index) for group in actions.drops)
+        return have_ended(actions)
 
-    def watched_start(group: Any, what: str) -> None:
+    def watched_start(group: Any, what: Any) -> torch.Tensor:
         done.append(("load", group.index))
-        start(group, what)
+        return start(group, what)
 
-    stores.give_back, loads.start = watched_give_back, watched_start  # type: ignore[method-assign]
+    stores.have_ended, loads.start = watched_have_ended, watched_start  # type: ignore[method-assign]
     return done
 
 

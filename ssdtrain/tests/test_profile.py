@@ -171,11 +171,11 @@ def test_a_peak_that_users_start_anew_between_steps_is_known(detailed: bool) -> 
         meter.take(100)
         assert run.add(group) == group.index
         run.profile.saved(group, "")
-        run.tick("save", group, 0)
+        run.tick_of_save(group, 0)
     meter.take(300)
     meter.take(-300)
     for group in reversed(groups):
-        run.tick("need", group, 0)
+        run.tick_of_need(group, 0)
         meter.take(-100)
         run.released(group)
         run.released(group)  # An interrupt has come in between.
@@ -207,8 +207,8 @@ def test_a_higher_peak_after_the_last_group_counts_too() -> None:
     run.profile.begin(meter)
     group: Any = SimpleNamespace(index=0, nbytes=100)
     run.add(group)
-    run.tick("save", group, 0)
-    run.tick("need", group, 0)
+    run.tick_of_save(group, 0)
+    run.tick_of_need(group, 0)
     run.released(group)
     meter.take(700)  # The optimizer.
     meter.take(-700)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from time import monotonic_ns
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .faults import FaultLog
 from .residency import Residency
@@ -42,7 +41,7 @@ class Books:
         self.faults = FaultLog()
         self.residency = Residency()
         self.tracer = Tracer()
-        self._counted = 0
+        self.next_count = 0
 
     def begin_step(self, run: Run, groups: Iterable[Group] = ()) -> None:
         """A new step, with the groups that there are already."""
@@ -59,10 +58,14 @@ class Books:
             return
         where = group.whereabouts()
         if where in MOVED:
-            group.run.counts.moved[where] += group.nbytes
-            group.is_counted = True
+            self.count_moved(group, where)
         else:
             self.count_kept(group, where)
+
+    def count_moved(self, group: Group, where: str) -> None:
+        """Enter a group, for the first time, as one that went somewhere."""
+        moved = group.run.counts.moved
+        moved[where], group.is_counted = moved[where] + group.nbytes, True
 
     def count_kept(self, group: Group, reason: str) -> None:
         """Enter a group as one that stays."""
@@ -92,18 +95,12 @@ class Books:
                 self.tracer.device_span(Lane.COMPUTE, "wait", *marks)
             counts.wait_seconds += time.perf_counter() - begin
 
-    def tick(self, kind: Literal["save", "need"], group: Group, backlog: int) -> int:
-        """Count a tick of a group's step, with so many bytes on their way out; its number."""
-        now = monotonic_ns()
-        if now - self._counted >= _COUNTER_NS:
-            self._counted = now
-            self._count_bytes(backlog)
-        residency = self.residency
-        resident = residency.settle() if residency.doubtful else residency.nbytes
-        return group.run.tick(kind, group, resident)
+    def count_bytes(self, now: int, backlog: int) -> None:
+        """Enter what is where into the trace, with so many bytes on their way out.
 
-    def _count_bytes(self, backlog: int) -> None:
-        """Enter what is where into the trace."""
+        Worth a call from :attr:`next_count` on, in ``time.monotonic_ns()``.
+        """
+        self.next_count = now + _COUNTER_NS
         device = self.residency.nbytes
         profile = self.run.profile
         if profile is not None and profile.detailed and profile.allocated:

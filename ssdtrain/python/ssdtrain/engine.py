@@ -11,13 +11,13 @@ from datapath_core import Error
 from .accounting import StepCounts
 from .books import MOVED
 from .fetching import Fetching
-from .saving import Saving
+from .quick_saving import QuickSaving
 from .stores import end_of
 
 __all__ = ["Engine"]
 
 
-class Engine(Saving, Fetching):
+class Engine(QuickSaving, Fetching):
     """Both halves, and what surrounds a step."""
 
     def begin_step(self) -> StepCounts | None:
@@ -68,7 +68,7 @@ class Engine(Saving, Fetching):
 
     def close(self) -> None:
         """Wait for what is on its way, then give everything back."""
-        self._closing = True
+        self._closing = self._is_unusual = True
         if self._closed or self._lock.is_forked:
             return
         self._wait_for_all()

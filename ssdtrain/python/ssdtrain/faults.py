@@ -18,25 +18,31 @@ _log = logging.getLogger("ssdtrain")
 
 
 class FaultLog:
-    """The latest faults, for the report; the first one is logged as a warning."""
+    """The latest faults, for the report; the first one is logged as a warning.
+
+    Attributes
+    ----------
+    unlogged : str or None
+        It waits for :meth:`flush`.
+    """
 
     def __init__(self) -> None:
         self._texts: deque[str] = deque(maxlen=32)
-        self._unlogged: str | None = None
+        self.unlogged: str | None = None
         self._is_logged = False
 
     def note(self, text: str) -> None:
         """Add a fault. Safe inside the engine's lock: nothing is logged yet."""
         if not self._is_logged:
             self._is_logged = True
-            self._unlogged = text
+            self.unlogged = text
         self._texts.append(text)
 
     def flush(self) -> None:
         """Log what waits. Handlers are foreign code that may call the offloader: no lock here."""
-        if self._unlogged is None:
+        if self.unlogged is None:
             return
-        text, self._unlogged = self._unlogged, None
+        text, self.unlogged = self.unlogged, None
         if text is not None:
             _log.warning("%s (further faults are in the report)", text)
 

@@ -12,10 +12,12 @@ from datapath_core import Error
 
 from .checks import verify
 from .faults import lost, resized
-from .group import LOADED, RELEASED, Group
-from .policy import NOTHING, Actions
+from .group import LOADED, LOADING, RELEASED, STORED, Group
+from .loads import consume
+from .policy import NOTHING
 from .saved import Claim
 from .state import EngineState
+from .storage import Memory, nbytes_of, storage_of
 from .stores import present
 from .trace import Lane
 
@@ -30,8 +32,8 @@ class Fetching(EngineState):
 
     def fetch(
         self, claim: Claim, describe: Callable[[], str], is_tick: bool = True
-    ) -> tuple[torch.UntypedStorage, int]:
-        """A storage with a saved tensor's bytes, and the original position of its first byte.
+    ) -> tuple[Memory, int]:
+        """Memory with a saved tensor's bytes, and the original position of its first byte.
 
         Parameters
         ----------
@@ -41,45 +43,55 @@ class Fetching(EngineState):
         is_tick : bool
             Whether backward asks, not another group that is computed from this one.
         """
-        loads = self._loads
-        with self._lock.free():
-            self._drain()
+        loads, stores, actions = self._loads, self._stores, NOTHING
+        lock = self._lock.lock
+        if lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.refuse()
+        with lock:
+            if self._dropped or stores.groups or stores.trailing or self._lingering.held:
+                self._drain()
             group = claim.group
             if group.merged_into is not None:
                 group = group.resolve()
-            if group.state is RELEASED:
-                raise RuntimeError(
-                    "ssdtrain: the offloader was closed before this backward pass; call close()"
-                    " after the last backward"
-                )
-            found = group.alive()
-            if not group.is_counted:
-                self.books.count(group)
-            actions = NOTHING if group.is_needed or not is_tick else self._tick_of_need(group)
+            run, stored = group.run, group.stored
+            state = group.state
+            if (
+                (state is STORED or state is LOADING)
+                and stored is not None
+                and storage_of(group.source.key) is None
+            ):
+                found = None
+                if not group.is_counted:
+                    # As Books.count() does it, which has to look first where the group is.
+                    moved, tier = run.counts.moved, stored.tier
+                    moved[tier], group.is_counted = moved[tier] + group.nbytes, True
+            else:
+                found = self._alive(group)
+            if is_tick and not group.is_needed:
+                group.is_needed = True
+                if run.timeline is not None and self.steps.is_alive_elsewhere(group):
+                    run.timeline.is_alive_elsewhere(group)
+                residency = self.books.residency
+                resident = residency.settle() if residency.doubtful else residency.nbytes
+                actions = run.policy.needed(run.tick_of_need(group, resident), group, stores)
             if found is not None:
-                if found[0].nbytes() < group.span.stop - found[1]:
-                    raise resized(describe(), group, found[0].nbytes())
-                if group.state is not LOADED:
-                    if found[1] == 0:
-                        self.books.run.counts.forwarded_bytes += group.nbytes
-                    if not is_tick:
-                        group.watch.check(describe())
+                self._forward(group, found, describe, is_tick)
             elif group.ingredients is None:
-                if not group.in_memory_again():
-                    self.books.residency.remove(group)
-                    loads.start(group, describe)
-                held = group.held
-                assert held is not None
-                found = held, group.loaded_start
+                copy = group.copy
+                if copy is None:
+                    copy = loads.start(group, describe)
+                    if group.begun >= self.books.next_count:
+                        self.books.count_bytes(group.begun, stores.nbytes)
+                found = copy, group.loaded_start
             transfer = group.transfer
-            if found is not None and transfer is None:
-                loads.consume(claim, group)
-            if self._delays is None and actions is not NOTHING and not actions.drops:
+            if transfer is not None:
+                if loads.take(claim, group, transfer):
+                    transfer = None
+            elif found is not None:
+                consume(claim, group)
+            if actions is not NOTHING and self._delays is None and not actions.drops:
                 self._read(actions)
                 actions = NOTHING
-            if transfer is not None and loads.has_arrived(group, transfer):
-                loads.consume(claim, group)
-                transfer = None
         if self._delays is not None:
             self._pause(group)
         if actions is not NOTHING:
@@ -89,31 +101,48 @@ class Fetching(EngineState):
         if found is None or (group.ingredients is not None and self._is_foreign(group, found[0])):
             found = self._compute(group)
             with self._lock.free():
-                loads.consume(claim, group)
+                consume(claim, group)
         return found
 
-    def _tick_of_need(self, group: Group) -> Actions:
-        group.is_needed = True
-        run, stores = group.run, self._stores
-        if run.timeline is not None and self.steps.is_alive_elsewhere(group):
-            run.timeline.is_alive_elsewhere(group)
-        tick = self.books.tick("need", group, stores.nbytes)
-        return run.policy.needed(tick, group, stores)
+    def _alive(self, group: Group) -> tuple[Memory, int] | None:
+        """Memory that has a group's bytes already; counts where they were found."""
+        if group.state is RELEASED:
+            raise RuntimeError(
+                "ssdtrain: the offloader was closed before this backward pass; call close()"
+                " after the last backward"
+            )
+        found = group.alive()
+        if not group.is_counted:
+            self.books.count(group)
+        return found
 
-    def _is_foreign(self, group: Group, storage: torch.UntypedStorage) -> bool:
+    def _forward(
+        self, group: Group, found: tuple[Memory, int], describe: Callable[[], str], is_tick: bool
+    ) -> None:
+        """Count bytes that are alive; raise if they no longer are what was saved."""
+        nbytes = nbytes_of(found[0])
+        if nbytes < group.span.stop - found[1]:
+            raise resized(describe(), group, nbytes)
+        if group.state is not LOADED:
+            if found[1] == 0:
+                self.books.run.counts.forwarded_bytes += group.nbytes
+            if not is_tick:
+                group.check_version(describe())
+
+    def _is_foreign(self, group: Group, memory: Memory) -> bool:
         """Whether a group was computed again on another stream, which this one does not follow."""
         return (
             group.state is LOADED
-            and storage is group.held
+            and memory is group.copy
             and group.load_stream != self._streams.current(group.device)
         )
 
     # ------------------------------------------------------------------ computing again
 
-    def _compute(self, group: Group) -> tuple[torch.UntypedStorage, int]:
+    def _compute(self, group: Group) -> tuple[Memory, int]:
         output = self._run_recipe(group)
         with self._lock.free():
-            if group.ingredients is not None and not group.in_memory_again():
+            if group.ingredients is not None and group.copy is None:
                 self.books.residency.add(group)
                 self.recomputation.made(group, output, self._streams.current(group.device))
         return output.untyped_storage(), 0
@@ -128,11 +157,11 @@ class Fetching(EngineState):
 
         for operand, read in zip(recipe.inputs, ingredients.reads, strict=True):
             if isinstance(read, Claim):
-                storage, start = self.fetch(read, describe, is_tick=False)
+                memory, start = self.fetch(read, describe, is_tick=False)
             else:
                 operand.check(read, describe())
-                storage, start = read, 0
-            inputs.append(operand.layout.on(storage, start))
+                memory, start = read, 0
+            inputs.append(operand.layout.on(memory, start))
         token = self.books.tracer.begin(recipe.name)
         try:
             output = recipe.run(inputs)
@@ -151,10 +180,10 @@ class Fetching(EngineState):
             self._loads.arrive(group, transfer)
         except (Error, OSError) as error:
             with self._lock.free():
-                self._lingering.add(transfer, group.held)
+                self._lingering.add(transfer, group.copy)
                 self._loads.failed(group, transfer)
             raise lost(error, describe(), group) from error
         self._loads.verify(group, describe)
         with self._lock.free():
             self._loads.arrived(group, transfer)
-            self._loads.consume(claim, group)
+            consume(claim, group)

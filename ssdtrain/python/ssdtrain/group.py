@@ -10,9 +10,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final
 
-from .storage import ByteRange, VersionWatch, WeakStorage, alignment_of
+from .storage import ByteRange, Memory, WeakStorage, changed_in_place
 
 if TYPE_CHECKING:
+    from weakref import ReferenceType
+
     import torch
 
     from datapath_core.streams import Ticket
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from .copies import StoredCopy
     from .recomputation import Ingredients
     from .run import Run
-    from .saved import Claim
 
 __all__ = ["KEPT", "LOADED", "LOADING", "RELEASED", "STORED", "STORING", "Group", "State"]
 
@@ -54,15 +55,22 @@ class Group:
     state : State
     source : WeakStorage
         The original storage.
-    watch : VersionWatch
-        Its version counter: that of the tensor saved first.
+    counter, version : torch.Tensor, int
+        Its version counter (:func:`~ssdtrain.storage.counter_of`), that of the tensor saved first,
+        and where it stood then.
     span : ByteRange
         The bytes of it that this group stands for.
     held : torch.UntypedStorage or None
-        The storage that this group keeps alive: the original (KEPT, STORING) or a loaded copy.
+        The original, while this group keeps it alive (KEPT, STORING).
+    copy : torch.Tensor or None
+        A loaded copy that this group keeps alive: a flat tensor over its storage.
+    loaded : weak reference to torch.UntypedStorage
+        To the last loaded copy. Set with ``copy``.
+    dtype : torch.dtype
+        Of the tensor saved first: that of loaded copies.
     stream : int or None
         The stream that was current at the save: when it comes after the store, the original's
-        memory may be used again.
+        memory may be used again. Set with ``stored``.
     begun : int
         When its last transfer was started, in ``time.monotonic_ns()``.
     transfer : Ticket or None
@@ -70,7 +78,7 @@ class Group:
     ingredients : Ingredients or None
         What it is computed from, if it is dropped.
     load_stream : int or None
-        The stream for which a loaded copy was allocated.
+        The stream for which a loaded copy was allocated. Set with ``copy``.
     run, index : Run, int
         The step that saved it, and its position there.
     is_resident : bool
@@ -79,50 +87,56 @@ class Group:
         Whether backward has asked for it.
     nbytes : int
         Bytes of the range.
-    claims : set of Claim
-        Of the live saved tensors in the group.
+    claims : int
+        How many there are: live saved tensors in the group, other groups' recipes that read it.
     awaited : int
-        Of these, how many have not asked for their bytes since the last load.
+        How many of them have not asked for their bytes since the last load.
     loaded_start : int
         Position in the original of a loaded copy's first byte. Padding before the range puts the
         copy where the original was relative to an aligned address: kernels choose their path, and
-        with it the order in which they add, by alignment.
+        with it the order in which they add, by alignment. Set with ``copy``.
     is_torn : bool
         Whether the memory was replaced while it was being stored (``resize_``, ``share_memory_``).
     """
 
     __slots__ = (
-        "awaited", "begun", "checksum", "claims", "device", "held", "index", "ingredients",
-        "is_counted", "is_needed", "is_resident", "is_torn", "load_count", "load_stream", "loaded",
-        "loaded_start", "merged_into", "nbytes", "run", "source", "span", "state", "stored",
-        "stream", "transfer", "watch",
+        "awaited", "begun", "checksum", "claims", "copy", "counter", "device", "dtype", "held",
+        "index", "ingredients", "is_counted", "is_needed", "is_resident", "is_torn", "load_count",
+        "load_stream", "loaded", "loaded_start", "merged_into", "nbytes", "run", "source", "span",
+        "state", "stored", "stream", "transfer", "version",
     )  # fmt: skip
+
+    load_stream: int | None
+    loaded: ReferenceType[torch.UntypedStorage]
+    loaded_start: int
+    stream: int | None
 
     def __init__(
         self,
         storage: torch.UntypedStorage,
-        watch: VersionWatch,
+        dtype: torch.dtype,
+        counter: torch.Tensor,
+        version: int,
         span: ByteRange,
         run: Run,
     ) -> None:
         start, stop = span
         self.state: State = KEPT
-        self.device = device = storage.device
-        self.source = source = WeakStorage(storage)
-        self.watch = watch
+        self.device = storage.device
+        self.source = WeakStorage(storage)
+        self.dtype = dtype
+        self.counter = counter
+        self.version = version
         self.span = span
         self.nbytes = stop - start
-        self.loaded_start = start - (source.pointer + start) % alignment_of(device)
         self.held: torch.UntypedStorage | None = storage
-        self.loaded: WeakStorage | None = None
+        self.copy: torch.Tensor | None = None
         self.stored: StoredCopy | None = None
-        self.stream: int | None = None
         self.begun = 0
         self.transfer: Ticket | None = None
-        self.load_stream: int | None = None
         self.checksum: torch.Tensor | None = None
         self.ingredients: Ingredients | None = None
-        self.claims: set[Claim] = set()
+        self.claims = 0
         self.awaited = 0
         self.load_count = 0
         self.merged_into: Group | None = None
@@ -144,28 +158,30 @@ class Group:
         """Whether the group stands for bytes of this storage at this version."""
         # Tensors over one storage can have counters of their own (``.data``): equal numbers only
         # mean equal bytes if this group's counter has not moved either.
-        watch = self.watch
-        unchanged = watch.version == version == watch.current()
+        unchanged = self.version == version == self.counter._version
         return unchanged and self.source.is_same_memory(storage)
 
-    def in_memory_again(self) -> bool:
-        """Whether a loaded copy is held or on its way."""
-        return self.held is not None and (self.state is LOADED or self.state is LOADING)
+    def check_version(self, what: str) -> None:
+        """Raise ``RuntimeError`` if the tensor saved first was changed in place since."""
+        version = self.counter._version
+        if version != self.version:
+            raise changed_in_place(what, version, self.version)
 
-    def alive(self) -> tuple[torch.UntypedStorage, int] | None:
-        """A storage with the bytes, and the position in the original of its first byte.
+    def alive(self) -> tuple[Memory, int] | None:
+        """Memory with the bytes, and the position in the original of its first byte.
 
         The original if anything keeps it alive (*forwarding*), else a loaded copy that is still
         alive.
         """
-        state = self.state
-        if (state is KEPT or state is STORING) and self.held is not None:
-            return self.held, 0
-        original = self.source.get()
+        original = self.held
+        if original is None:
+            original = self.source.get()
         if original is not None:
             return original, 0
-        if state is LOADED and self.loaded is not None:
-            copy = self.loaded.get()
+        if self.state is LOADED:
+            if self.copy is not None:
+                return self.copy, self.loaded_start
+            copy = self.loaded()
             if copy is not None:
                 return copy, self.loaded_start
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import NoReturn
 
 __all__ = ["Guard"]
 
@@ -20,6 +21,8 @@ class Guard:
 
     Attributes
     ----------
+    lock : RLock
+        For ``with``, after a look that :meth:`free` does as well.
     is_forked : bool
         Whether this process was forked from the one that made the lock.
     """
@@ -27,27 +30,32 @@ class Guard:
     def __init__(self) -> None:
         # Entered by ``with`` alone: between a call of acquire() and what follows it an interrupt
         # could leave the lock taken for ever.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.is_forked = False
         _guards.add(self)
 
     def free(self) -> threading.RLock:
         """The lock, for ``with``; raises ``RuntimeError`` if this thread is inside already."""
-        lock = self._lock
+        lock = self.lock
         if lock._is_owned():  # type: ignore[attr-defined]
-            raise RuntimeError(
-                "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
-                " called the same offloader; call it from the training code instead"
-            )
+            self.refuse()
         return lock
+
+    @staticmethod
+    def refuse() -> NoReturn:
+        """Raise what :meth:`free` raises."""
+        raise RuntimeError(
+            "ssdtrain: a signal handler, finaliser or other code that interrupted the offloader"
+            " called the same offloader; call it from the training code instead"
+        )
 
     def if_free(self) -> threading.RLock | None:
         """The lock, for ``with``; None if this thread is inside already."""
-        lock = self._lock
+        lock = self.lock
         return None if lock._is_owned() else lock  # type: ignore[attr-defined]
 
     def _after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.is_forked = True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 
@@ -19,23 +20,33 @@ from .checks import verify
 from .faults import lost
 from .group import LOADED, LOADING, STORED, Group
 from .saved import Claim
-from .storage import ByteRange, WeakStorage, bytes_of
+from .storage import ByteRange, alignment_of, storage_of
 from .streams import Streams
 from .trace import Lane
 
 if TYPE_CHECKING:
     from datapath_core.streams import Ticket
 
-__all__ = ["Lingering", "Loads"]
+__all__ = ["Lingering", "Loads", "allocate", "consume"]
 
 _READ = Lane.READ
+_empty = torch.empty
+_is_inference = torch.is_inference_mode_enabled
 
 
-def _allocate(nbytes: int, device: torch.device) -> torch.UntypedStorage:
-    """Memory of the device, in the order of its current stream."""
-    if device.type == "cpu":  # A tensor would be made for nothing.
-        return torch.UntypedStorage(nbytes, device=device)  # type: ignore[no-untyped-call]
-    return torch.empty(nbytes, dtype=torch.uint8, device=device).untyped_storage()
+def allocate(nbytes: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory for so many bytes at least, in the order of the device's current stream.
+
+    Returns
+    -------
+    torch.Tensor
+        One-dimensional, of this dtype: to lay tensors of the same dtype on it costs least.
+    """
+    count = -(-nbytes // dtype.itemsize)
+    if _is_inference():  # Backward may hand it on to where there is none.
+        with torch.inference_mode(False):
+            return _empty(count, dtype=dtype, device=device)
+    return _empty(count, dtype=dtype, device=device)
 
 
 class Loads:
@@ -56,38 +67,44 @@ class Loads:
         self._begun: list[torch.UntypedStorage] = []
         self._interrupted: list[torch.UntypedStorage] = []
 
-    def start(self, group: Group, what: Callable[[], str]) -> None:
-        """Start to load a group that is on a tier."""
-        device, nbytes, streams, books = group.device, group.nbytes, self._streams, self._books
-        padding = group.span[0] - group.loaded_start
-        stream = streams.current(device)
-        first = 0 if stream is None else streams.submitted(device)
-        books.residency.add(group)
+    def start(self, group: Group, what: Callable[[], str]) -> torch.Tensor:
+        """Start to load a group that is on a tier; its copy."""
+        device, nbytes, first, stored = group.device, group.nbytes, group.span[0], group.stored
+        assert stored is not None
+        # A group that has no stream is on the CPU.
+        stream = None if group.stream is None else self._streams.current(device)
+        begun = 0 if stream is None else self._streams.submitted(device)
+        padding = (group.source.pointer + first) % alignment_of(device)
+        books = self._books
+        residency = books.residency
+        if not group.is_resident:
+            residency.add(group)
         try:
-            storage = _allocate(padding + nbytes, device)
-            span = ByteRange(padding, padding + nbytes)
+            copy = allocate(padding + nbytes, group.dtype, device)
+            storage = copy.untyped_storage()
+            span = group.span if padding == first else ByteRange(padding, padding + nbytes)
             # Held from before the transfer knows its address until long after: an interrupt in
             # between must not free memory that is being written to.
             self._begun.append(storage)
             group.begun = monotonic_ns()
-            stored = group.stored
-            assert stored is not None
             transfer = stored.read(storage, span, device, stream)
         except (Error, OSError) as error:
-            books.residency.remove(group)
+            residency.remove(group)
             raise lost(error, what(), group) from error
         except BaseException:
-            books.residency.remove(group)
+            residency.remove(group)
             raise
-        group.transfer, group.held, group.state = transfer, storage, LOADING
+        # A storage's Python object lives as long as the storage.
+        group.loaded = ref(storage)
+        group.loaded_start, group.load_stream = first - padding, stream
+        group.transfer, group.copy, group.state = transfer, copy, LOADING
         self._begun.pop()
-        group.loaded = WeakStorage(storage)
-        group.load_stream = stream
         group.load_count += 1
-        group.awaited = len(group.claims)
+        group.awaited = group.claims
         books.run.counts.loaded_bytes += nbytes
         if stream is not None:
-            self._trace(group, streams.submitted(device) - 1, first)
+            self._trace(group, self._streams.submitted(device) - 1, begun)
+        return copy
 
     def begin_step(self) -> None:
         """Let go of what was held for interrupted loads, two steps ago."""
@@ -108,9 +125,9 @@ class Loads:
     def start_early(self, group: Group) -> None:
         """Start to load a group before it is asked for, if it has to be loaded at all."""
         if group.state is STORED:
-            if group.source.get() is not None:
+            if storage_of(group.source.key) is not None and group.source.get() is not None:
                 return
-        elif group.stored is None or group.in_memory_again() or group.alive() is not None:
+        elif group.stored is None or group.copy is not None or group.alive() is not None:
             return
         try:
             self.start(group, _early)
@@ -125,34 +142,40 @@ class Loads:
         else:
             with self._books.waiting():
                 self._streams.order(transfer, stream)
-        storage = group.held
-        if storage is not None and stream != group.load_stream:
-            self._streams.use(bytes_of(storage, ByteRange(0, storage.nbytes())))
+        copy = group.copy
+        if copy is not None and stream != group.load_stream:
+            self._streams.use(copy)
 
-    def has_arrived(self, group: Group, transfer: Ticket) -> bool:
-        """Whether nothing has to be waited for, ordered or compared; then it is as arrived."""
-        if (
-            self._checks
-            or not transfer.done()
-            or self._streams.current(group.device) != group.load_stream
-        ):
+    def take(self, claim: Claim, group: Group, transfer: Ticket) -> bool:
+        """Let a claim have the copy that a load made, if nothing has to be waited for or ordered.
+
+        Returns
+        -------
+        bool
+            If not, :meth:`arrive` does it.
+        """
+        if self._checks or not transfer.done():
+            return False
+        stream = group.load_stream
+        if stream is not None and stream != self._streams.current(group.device):
             return False
         try:
             transfer.result()
         except (Error, OSError):
             return False  # :meth:`arrive` raises it again, where it can be reported.
-        if group.transfer is transfer:
-            group.state = LOADED
-            if group.load_stream is None:
-                self._books.tracer.moved(_READ, "load", group)
-            group.transfer = None
+        group.state, group.transfer = LOADED, None
+        tracer = self._books.tracer
+        if stream is None and tracer.enabled:
+            tracer.moved(_READ, "load", group)
+        if claim.load_seen != group.load_count:
+            consume(claim, group)
         return True
 
     def verify(self, group: Group, describe: Callable[[], str]) -> None:
         """Outside the lock: compare what came back with what went."""
-        storage = group.held
-        if self._checks and storage is not None:
-            verify(group, storage, describe())
+        copy = group.copy
+        if self._checks and copy is not None:
+            verify(group, copy.untyped_storage(), describe())
 
     def arrived(self, group: Group, transfer: Ticket) -> None:
         """After :meth:`arrive`."""
@@ -168,18 +191,18 @@ class Loads:
         """After an error in :meth:`arrive`: as before the load."""
         if group.transfer is transfer:
             group.state = STORED
-            group.held = group.loaded = group.transfer = None
+            group.copy = group.transfer = None
             self._books.residency.remove(group)
 
-    @staticmethod
-    def consume(claim: Claim, group: Group) -> None:
-        """Let go of a loaded copy once every saved tensor in it has asked for it."""
-        if claim.load_seen == group.load_count:
-            return
-        claim.load_seen = group.load_count
-        group.awaited -= 1
-        if group.awaited <= 0 and group.state is LOADED:
-            group.held = None
+
+def consume(claim: Claim, group: Group) -> None:
+    """Let go of a loaded copy once every saved tensor in it has asked for it."""
+    if claim.load_seen == group.load_count:
+        return
+    claim.load_seen = group.load_count
+    group.awaited -= 1
+    if group.awaited <= 0 and group.state is LOADED:
+        group.copy = None
 
 
 def _early() -> str:

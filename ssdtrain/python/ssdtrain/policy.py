@@ -133,8 +133,8 @@ class StreamingPolicy:
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
-        if self._given:
-            self._backlog = max(self._backlog, _LEAST_COPIES * group.nbytes)
+        if self._given and self._backlog < _LEAST_COPIES * group.nbytes:
+            self._backlog = _LEAST_COPIES * group.nbytes
         waiting = outgoing.nbytes
         if (
             not self._wait
@@ -168,7 +168,7 @@ class StreamingPolicy:
         for candidate in _before(group):
             if passed >= _PREFETCH_WINDOW or reading <= 0:
                 break
-            if candidate.in_memory_again():
+            if candidate.copy is not None:
                 budget -= candidate.nbytes
             elif candidate.stored is not None and candidate.alive() is None:
                 reading -= candidate.nbytes
@@ -216,6 +216,12 @@ class PlannedPolicy:
         for _, reads, loads in self._ticks.values():
             reads.sort(key=self._urgency)
             loads.sort(key=self._urgency)
+        # Most ticks have nothing to do, or one thing: which, and for which group.
+        self._only: dict[int, tuple[int, int]] = {}
+        for tick, kinds in self._ticks.items():
+            found = [(kind, index) for kind, indices in enumerate(kinds) for index in indices]
+            if len(found) == 1:
+                self._only[tick] = found[0]
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
@@ -245,33 +251,38 @@ class PlannedPolicy:
         """As :meth:`Policy.saved`."""
         if self.deviated is not None:
             return self._rest.saved(tick, group, outgoing)
-        return self._at(tick) if tick in self._ticks else NOTHING
+        only = self._only.get(tick)
+        if only is None:
+            return self._at(tick) if tick in self._ticks else NOTHING
+        return self._act(only)
 
     def needed(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
         """As :meth:`Policy.needed`."""
         if self.deviated is None:
             if tick >= self._planned[group.index][2]:
-                return self._at(tick) if tick in self._ticks else NOTHING
+                only = self._only.get(tick)
+                if only is None:
+                    return self._at(tick) if tick in self._ticks else NOTHING
+                return self._act(only)
             self.deviated = f"group {group.index} was needed at tick {tick}, before planned"
         return self._rest.needed(tick, group, outgoing)
 
+    def _act(self, only: tuple[int, int]) -> Actions:
+        """One thing to do with one group, if it is still there."""
+        kind, index = only
+        groups = self._groups
+        if index >= len(groups) or (group := groups[index]) is None:
+            return NOTHING
+        if kind == 0:
+            return _new(Actions, ((group,), (), ()))
+        return _new(Actions, ((), (), (group,)) if kind == 2 else ((), (group,), ()))
+
     def _at(self, tick: int) -> Actions:
         drops, reads, loads = self._ticks[tick]
-        live = self._live
-        return _new(
-            Actions,
-            (
-                live(drops) if drops else (),
-                live(reads) if reads else (),
-                live(loads) if loads else (),
-            ),
-        )
+        return Actions(self._live(drops), self._live(reads), self._live(loads))
 
     def _live(self, indices: Sequence[int]) -> Sequence[Group]:
         groups, known = self._groups, len(self._groups)
-        if len(indices) == 1:
-            first = groups[indices[0]] if indices[0] < known else None
-            return () if first is None else (first,)
         return [group for i in indices if i < known and (group := groups[i]) is not None]
 
 

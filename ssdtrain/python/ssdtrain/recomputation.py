@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 
@@ -19,7 +19,7 @@ from .group import Group, State
 from .recipes import Measurement, Operand, Recipe
 from .recorder import Recorder
 from .saved import Claim
-from .storage import WeakStorage, bytes_of
+from .storage import ByteRange, bytes_of
 
 if TYPE_CHECKING:
     from .run import Run
@@ -110,7 +110,7 @@ class Recomputation:
 
     def _source(self, operand: Operand) -> Group | None:
         for group in self._table.with_key(operand.key):
-            same = group.watch.version == operand.version == group.watch.current()
+            same = group.version == operand.version == group.counter._version
             if (
                 same
                 and group.source.pointer == operand.source.pointer
@@ -188,10 +188,9 @@ class Recomputation:
                 found = read.group.alive()
                 if found is None or read.group.state is State.LOADED:
                     return None
-                storage, start = found
             else:
-                storage, start = read, 0
-            inputs.append(operand.layout.on(storage, start))
+                found = read, 0
+            inputs.append(operand.layout.on(*found))
         return inputs
 
     # ------------------------------------------------------------------ groups without bytes
@@ -199,8 +198,9 @@ class Recomputation:
     def take(self, group: Group, ingredients: Ingredients) -> None:
         """A group's bytes go, and its recipe stays."""
         for claim in ingredients.claims():
-            claim.group.claims.add(claim)
-            claim.group.awaited += 1
+            source = claim.group
+            claim.is_counted, source.claims = True, source.claims + 1
+            source.awaited += 1
         for operand in ingredients.recipe.inputs:
             self._readers.setdefault(operand.key, set()).add(group)
         group.ingredients = ingredients
@@ -213,13 +213,13 @@ class Recomputation:
     def made(self, group: Group, output: torch.Tensor, stream: int | None) -> None:
         """A group has been computed again."""
         storage = output.untyped_storage()
-        group.held = storage
-        group.loaded = WeakStorage(storage)
+        group.copy = bytes_of(storage, ByteRange(0, storage.nbytes()))
+        group.loaded = ref(storage)
         group.loaded_start = 0
         group.load_stream = stream
         group.state = State.LOADED
         group.load_count += 1
-        group.awaited = len(group.claims)
+        group.awaited = group.claims
 
     def keep(self, group: Group, output: torch.Tensor) -> list[Claim]:
         """A group has been computed again for good; the parts that it no longer needs."""

@@ -72,7 +72,7 @@ class Residency:
             return self.nbytes
         for _ in range(min(len(doubtful), _SETTLE_WINDOW)):
             group = doubtful.popleft()
-            if not group.is_resident or group.held is not None:
+            if not group.is_resident or group.held is not None or group.copy is not None:
                 continue
             if group.source.get() is None:
                 self.remove(group)

@@ -6,7 +6,7 @@ Backward of a step can overlap with the forward pass of the next; then both are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .accounting import StepCounts
 
@@ -38,8 +38,8 @@ class Run:
     ticks : int
         How many there have been: saves and needs of groups, each counted the first time.
     needs : int
-    held : set of int
-        Positions of the groups that the graph still holds.
+    live : int
+        How many groups the graph still holds.
     peak_bytes : int
         Of groups, between ticks.
     """
@@ -53,39 +53,46 @@ class Run:
         self.group_bytes: list[int] = []
         self.ticks = 0
         self.needs = 0
-        self.held: set[int] = set()
+        self.live = 0
         self.peak_bytes = 0
 
     def add(self, group: Group) -> int:
         """Enter a group; its position."""
-        groups = self.groups
-        index = len(groups)
-        groups.append(group)
+        index = len(self.groups)
+        self.groups.append(group)
         self.group_bytes.append(group.nbytes)
-        self.held.add(index)
+        self.live += 1
         return index
 
     def released(self, group: Group) -> None:
         """The graph has let go of a group; said twice, it is the same."""
-        self.groups[group.index] = None
-        self.held.discard(group.index)
-        if self.timeline is not None:
-            self.timeline.released(group)
-        elif self.profile is not None and self.needs and not self.held:
-            self.profile.look_at_peak()
+        groups, index = self.groups, group.index
+        if groups[index] is not None:
+            groups[index], self.live = None, self.live - 1
+        profile = self.profile
+        if profile is None:
+            return
+        if profile.detailed:
+            profile.released(group)
+        elif self.needs and not self.live:
+            profile.look_at_peak()
 
-    def tick(self, kind: Literal["save", "need"], group: Group, resident: int) -> int:
-        """Count a tick, at which so many bytes of groups are in memory; its number."""
+    def tick_of_save(self, group: Group, resident: int) -> int:
+        """Count the tick of a save, at which so many bytes are in memory; its number."""
         # What is between ticks: a group that is saved comes and may go within its tick.
-        if kind == "save":
-            between = resident - group.nbytes
-        else:
-            between = resident
-            self.needs += 1
-        if between > self.peak_bytes:
-            self.peak_bytes = between
-        number = self.ticks
-        self.ticks = number + 1
+        if resident - group.nbytes > self.peak_bytes:
+            self.peak_bytes = resident - group.nbytes
         if self.timeline is not None:
-            self.timeline.tick(kind, group, resident)
-        return number
+            self.timeline.tick("save", group, resident)
+        self.ticks = number = self.ticks + 1
+        return number - 1
+
+    def tick_of_need(self, group: Group, resident: int) -> int:
+        """Count the tick of a need, at which so many bytes are in memory; its number."""
+        if resident > self.peak_bytes:
+            self.peak_bytes = resident
+        if self.timeline is not None:
+            self.timeline.tick("need", group, resident)
+        self.needs += 1
+        self.ticks = number = self.ticks + 1
+        return number - 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .storage import VersionWatch, changed_in_place, laid_on
+from .storage import changed_in_place, laid_on, reinterpret
 
 if TYPE_CHECKING:
     from .group import Group
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claim", "KeptTensor", "MovedTensor"]
 
+_Tensor = torch.Tensor
 _count_modes = torch._C._len_torch_dispatch_stack
 
 
@@ -44,30 +45,54 @@ class KeptTensor:
 
 
 class Claim:
-    """A saved tensor's part in a group; it outlives the saved tensor in the engine's queue."""
+    """A part in a group: while it is counted there, the group's bytes stay somewhere.
 
-    __slots__ = ("group", "load_seen")
+    Attributes
+    ----------
+    group : Group
+    is_counted : bool
+        Whether the group, or the one that has absorbed it, counts it. The two change in one line
+        without a call, so that no interrupt comes in between.
+    load_seen : int
+        Which of the group's loads it has asked for last.
+    """
+
+    __slots__ = ("group", "is_counted", "load_seen")
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        self.is_counted = False
         self.load_seen = 0
 
 
-class MovedTensor:
-    """A tensor whose bytes are a group's."""
+class MovedTensor(Claim):
+    """A tensor whose bytes are a group's.
 
-    __slots__ = ("_dtype", "_engine", "_offset", "_size", "_stride", "_watch", "claim")
+    When the graph lets go of it, it outlives that in the engine's queue.
+    """
+
+    __slots__ = ("_counter", "_dtype", "_engine", "_offset", "_size", "_stride", "_version")
 
     def __init__(
-        self, engine: EngineState, group: Group, tensor: torch.Tensor, watch: VersionWatch
+        self,
+        engine: EngineState,
+        group: Group,
+        tensor: torch.Tensor,
+        counter: torch.Tensor,
+        version: int,
     ) -> None:
+        self.group = group
+        self.is_counted = False
+        self.load_seen = 0
         self._engine = engine
-        self.claim = Claim(group)
-        self._watch = watch
+        self._counter = counter
+        self._version = version
         self._dtype = tensor.dtype
-        self._size = tensor.size()
+        self._size = tensor.shape
         self._stride = tensor.stride()
         self._offset: int = tensor.storage_offset()  # type: ignore[assignment]
+        self.is_counted, group.claims = True, group.claims + 1
+        group.awaited += 1
 
     def get(self) -> torch.Tensor:
         """The tensor, as it was saved.
@@ -79,25 +104,32 @@ class MovedTensor:
         IoError
             If its bytes cannot be read back.
         """
-        watch = self._watch
-        if watch.alias._version != watch.version:
-            watch.check(self.describe())
+        version = self._counter._version
+        if version != self._version:
+            raise changed_in_place(self.describe(), version, self._version)
         if _count_modes() > 0:
             with torch._C._DisableTorchDispatch():
                 return self._get()
         return self._get()
 
     def _get(self) -> torch.Tensor:
-        storage, start = self._engine.fetch(self.claim, self.describe)
-        dtype, offset = self._dtype, self._offset
+        memory, start = self._engine.fetch(self, self.describe)
+        dtype, offset, counter = self._dtype, self._offset, self._counter
         if start:
             offset -= start // dtype.itemsize
-        device = self.claim.group.device
-        return self._watch.attach(laid_on(storage, dtype, device, offset, self._size, self._stride))
+        if type(memory) is _Tensor and memory.dtype is dtype:
+            tensor = reinterpret(memory, self._size, self._stride, offset)
+        else:
+            device = self.group.device
+            tensor = laid_on(memory, dtype, device, offset, self._size, self._stride)
+        alias = counter.detach()  # As with_counter() does it, without a call.
+        alias.data = tensor
+        return alias
 
     def describe(self) -> str:
         """Dtype, shape and device, for messages."""
-        return f"[{self._dtype}, {tuple(self._size)}, {self.claim.group.device}]"
+        return f"[{self._dtype}, {tuple(self._size)}, {self.group.device}]"
 
+    # Python calls it once, although the queue brings the object back to life.
     def __del__(self) -> None:
-        self._engine.drop(self.claim)
+        self._engine.drop(self)

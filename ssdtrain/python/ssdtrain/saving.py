@@ -14,12 +14,13 @@ from .plan import Where
 from .policy import NOTHING, Actions, Placement
 from .saved import KeptTensor, MovedTensor
 from .state import EngineState
-from .storage import ByteRange, VersionWatch, WeakStorage, bytes_of
+from .storage import ByteRange, WeakStorage, bytes_of, counter_of
 from .stores import present
 from .subclasses import WrappedTensor, is_wrapper
 
 __all__ = ["Saving"]
 
+_Tensor: Final = torch.Tensor
 _count_modes = torch._C._len_torch_dispatch_stack
 _RECOMPUTE: Final = Where.RECOMPUTE
 
@@ -30,27 +31,37 @@ class Saving(EngineState):
     def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
         """Take over a tensor that autograd saves."""
         if (
-            type(tensor) is not torch.Tensor
-            and is_wrapper(tensor)
-            and self.selection.reason_of_surroundings(tensor) is None
+            type(tensor) is not _Tensor
+            or _count_modes() > 0
+            or self._closing
+            or self._lock.is_forked
         ):
+            return self._save_with_care(tensor)
+        found = self.selection.examine(tensor)
+        if isinstance(found, str):
+            return self._keep(tensor, found)
+        return self._move(tensor, found)
+
+    def _save_with_care(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
+        """As :meth:`save`: subclasses, within dispatch modes, once the offloader is closed."""
+        reason = self.selection.reason_of_surroundings(tensor)
+        if reason is None and type(tensor) is not _Tensor and is_wrapper(tensor):
             try:
                 return WrappedTensor(tensor, self.save)
             except AttributeError:
                 pass  # Its parts cannot be told apart: it stays.
         if self._closing:
-            found: ByteRange | str = "offloader closed"
-        elif self._lock.is_forked:
-            found = "offloader of the parent process"
-        else:
-            found = self.selection.examine(tensor)
+            return self._keep(tensor, "offloader closed")
+        if self._lock.is_forked:
+            return self._keep(tensor, "offloader of the parent process")
+        if reason is not None and type(tensor) is _Tensor:
+            return self._keep(tensor, reason)
+        found = self.selection.examine(tensor)
         if isinstance(found, str):
             return self._keep(tensor, found)
-        if _count_modes() > 0:
-            # The engine's own operators are no model's.
-            with torch._C._DisableTorchDispatch():
-                return self._move(tensor, found)
-        return self._move(tensor, found)
+        # The engine's own operators are no model's.
+        with torch._C._DisableTorchDispatch():
+            return self._move(tensor, found)
 
     def _keep(self, tensor: torch.Tensor, reason: str) -> KeptTensor:
         counts = self.books.run.counts
@@ -63,34 +74,40 @@ class Saving(EngineState):
         storage = tensor.untyped_storage()
         if self._excluded and (reason := self._reason_of_storage(storage)) is not None:
             return self._keep(tensor, reason)
-        watch = VersionWatch(tensor)
+        version = tensor._version
+        counter = counter_of(tensor)
         actions: Actions | None = NOTHING
-        with self._lock.free():
-            self._drain()
-            self.books.run.counts.saved_tensors += 1
-            group = None
-            siblings = self._table.with_key(storage._cdata)
-            if siblings:
-                group = self._find(siblings, storage, watch, span)
+        run, stores, lock = self.books.run, self._stores, self._lock.lock
+        if lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.refuse()
+        with lock:
+            if self._dropped or stores.groups or stores.trailing or self._lingering.held:
+                self._drain()
+            run.counts.saved_tensors += 1
+            siblings = self._table.by_storage.get(storage._cdata)
+            group = self._find(siblings, storage, version, span) if siblings else None
             is_new = group is None
             if group is None:
-                group = self._make(siblings, storage, watch, span, tensor)
+                group = self._make(siblings, storage, counter, version, span, tensor)
             # From here on an exception lets go of the claim, and with it of the group.
-            saved = MovedTensor(self, group, tensor, watch)
-            group.claims.add(saved.claim)
-            group.awaited += 1
+            saved = MovedTensor(self, group, tensor, counter, version)
             if is_new:
                 actions = self._place(group, tensor)
         if self._delays is not None:
             self._pause(group)
+        if actions is not NOTHING:
+            self._finish(group, tensor, actions)
+        if self.books.faults.unlogged is not None:
+            self.books.faults.flush()
+        return saved
+
+    def _finish(self, group: Group, tensor: torch.Tensor, actions: Actions | None) -> None:
+        """Outside the lock: what :meth:`_place` wants to be done, once there is room."""
         while actions is None:
             self._stores.wait_for_room()
             with self._lock.free():
                 actions = self._place(group, tensor)
-        if actions is not NOTHING:
-            self._carry_out(actions)
-        self.books.faults.flush()
-        return saved
+        self._carry_out(actions)
 
     def exclude(self, storage: torch.UntypedStorage, reason: str) -> None:
         """Leave the tensors of a storage alone for as long as it lives."""
@@ -103,51 +120,57 @@ class Saving(EngineState):
             return known[1]
         return None
 
+    def _overlapping(
+        self,
+        siblings: Sequence[Group],
+        storage: torch.UntypedStorage,
+        version: int,
+        span: ByteRange,
+    ) -> Sequence[Group]:
+        """The groups that have some of these bytes."""
+        return [
+            group
+            for group in siblings
+            if group.span.overlaps(span) and self._stands_for(group, storage, version)
+        ]
+
     def _find(
         self,
         siblings: Sequence[Group],
         storage: torch.UntypedStorage,
-        watch: VersionWatch,
+        version: int,
         span: ByteRange,
     ) -> Group | None:
         """The group that has these bytes already."""
         for group in siblings:
-            if self._stands_for(group, storage, watch) and group.span.covers(span):
+            if self._stands_for(group, storage, version) and group.span.covers(span):
                 self.books.run.counts.shared_tensors += 1
                 return group
         return None
 
     def _make(
         self,
-        siblings: Sequence[Group],
+        siblings: Sequence[Group] | None,
         storage: torch.UntypedStorage,
-        watch: VersionWatch,
+        counter: torch.Tensor,
+        version: int,
         span: ByteRange,
         tensor: torch.Tensor,
     ) -> Group:
         """A new group with these bytes; it absorbs those that overlap."""
         overlapped: Sequence[Group] = ()
         if siblings:
-            overlapped = [
-                group
-                for group in siblings
-                if group.span.overlaps(span) and self._stands_for(group, storage, watch)
-            ]
-        for group in overlapped:
-            span = span.union(group.span)
-        if overlapped:
-            # A window that slides would be stored again at each step: ranges grow geometrically.
-            margin = max(group.nbytes for group in overlapped)
-            span = span.widened(margin, storage.nbytes())
+            overlapped = self._overlapping(siblings, storage, version, span)
+            if overlapped:
+                span = _span_of_all(overlapped, span, storage.nbytes())
         run = self.books.run
-        group = Group(storage, watch, span, run)
+        group = Group(storage, tensor.dtype, counter, version, span, run)
         self._table.add(group)
         if run.profile is not None or self.steps.device is None:
             self.steps.saved(run, group, tensor)
         for other in overlapped:
-            group.claims |= other.claims
-            group.awaited += len(other.claims)
-            other.merged_into = group
+            group.awaited += other.claims
+            other.merged_into, group.claims = group, group.claims + other.claims
             other.is_counted = True
             if other.run.profile is not None:
                 other.run.profile.stays(other)
@@ -156,8 +179,8 @@ class Saving(EngineState):
         return group
 
     @staticmethod
-    def _stands_for(group: Group, storage: torch.UntypedStorage, watch: VersionWatch) -> bool:
-        return group.matches(storage, watch.version) and not (
+    def _stands_for(group: Group, storage: torch.UntypedStorage, version: int) -> bool:
+        return group.matches(storage, version) and not (
             group.checksum is not None and _is_changed(storage, group)
         )
 
@@ -167,16 +190,17 @@ class Saving(EngineState):
             return NOTHING
         run, stores = group.run, self._stores
         policy = run.policy
-        was = policy.deviated
+        before = policy.deviated
         placement = policy.place(group, stores)
-        if policy.deviated is not None and was is None:
+        if policy.deviated is not before:
             placement = self.steps.place_otherwise(run, group, stores, placement)
         if run.timeline is not None or placement.where is _RECOMPUTE:
             placement = self._look_for_recipe(group, tensor, placement)
         if group.ingredients is None and not stores.start(group, placement):
             return None
-        tick = self.books.tick("save", group, stores.nbytes)
-        actions = run.policy.saved(tick, group, stores)
+        residency = self.books.residency
+        resident = residency.settle() if residency.doubtful else residency.nbytes
+        actions = run.policy.saved(run.tick_of_save(group, resident), group, stores)
         if actions is not NOTHING and stores.have_ended(actions):
             return NOTHING
         return actions
@@ -203,6 +227,14 @@ class Saving(EngineState):
             self.recomputation.take(group, ingredients)
             self.books.residency.given_back(group)
         return placement
+
+
+def _span_of_all(groups: Sequence[Group], span: ByteRange, limit: int) -> ByteRange:
+    """A range with those of groups, which it overlaps, within so many bytes."""
+    for group in groups:
+        span = span.union(group.span)
+    # A window that slides would be stored again at each step: ranges grow geometrically.
+    return span.widened(max(group.nbytes for group in groups), limit)
 
 
 def _is_changed(storage: torch.UntypedStorage, group: Group) -> bool:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from .storage import ALIGNMENT, ByteRange, byte_range
 from .subclasses import is_parameter
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "is_capturing"]
 
 # They record operations to run or return them later, and would take the offloader's for those
 # of the model: selective checkpointing, tracing. Modes that only look, like counters, may see.
@@ -25,7 +25,13 @@ RECORDING_MODES = frozenset(
 )
 
 
-_new = tuple.__new__  # Half the time of the constructor that a named tuple has.
+# Sizes remembered.
+_MOST_SIZES = 1 << 12
+
+_EMPTY = ByteRange(0, 0)
+
+_Tensor = torch.Tensor
+is_capturing = torch.cuda.is_current_stream_capturing
 _count_modes = torch._C._len_torch_dispatch_stack
 _dispatch_keys = torch._C._dispatch_keys
 
@@ -42,26 +48,31 @@ class Selection:
     ----------
     min_bytes : int
         Tensors with fewer bytes stay.
+
+    Attributes
+    ----------
+    device_type : str or None
+        ``"cuda"``, ``"cpu"``, or None before the first tensor of a size that matters.
+    usual_keys : set of int
+        Dispatch keys of tensors that may leave: among them those of a device.
+    whole : dict of int to ByteRange
+        By their bytes, the ranges that have been seen to begin where their storage does.
     """
 
     def __init__(self, min_bytes: int) -> None:
         self.min_bytes = min_bytes
-        self._device_type: str | None = None
+        self.device_type: str | None = None
         self._plain_keys: set[int] = set()
-
-    @property
-    def device_type(self) -> str | None:
-        """``"cuda"``, ``"cpu"``, or None before the first tensor of a size that matters."""
-        return self._device_type
+        self.usual_keys: set[int] = set()
+        self.whole: dict[int, ByteRange] = {}
 
     def examine(self, tensor: torch.Tensor) -> ByteRange | str:
-        """The bytes to store if the tensor may leave, else the reason for the report."""
-        if type(tensor) is not torch.Tensor:
-            if is_parameter(tensor):
-                return "parameter"
-            return f"subclass {type(tensor).__name__}"
-        if _count_modes() > 0 and (mode := _recording_mode()) is not None:
-            return f"inside {mode}"
+        """The bytes to store if the tensor may leave, else the reason for the report.
+
+        :meth:`reason_of_surroundings` is asked first where a dispatch mode is active.
+        """
+        if type(tensor) is not _Tensor:
+            return "parameter" if is_parameter(tensor) else f"subclass {type(tensor).__name__}"
         # All that these rules ask for is in a tensor's dispatch keys: one look for what was seen.
         keys = _dispatch_keys(tensor).raw_repr()
         if keys not in self._plain_keys:
@@ -72,24 +83,27 @@ class Selection:
         base = tensor._base
         if tensor.requires_grad and tensor.is_leaf if base is None else is_parameter(tensor):
             return "parameter"
-        count = tensor.numel()
-        if count == 0:
-            return "smaller than min_bytes"
-        itemsize = tensor.element_size()
-        first = tensor.storage_offset() * itemsize
-        if tensor.is_contiguous():
-            start, stop = first - first % ALIGNMENT, first + count * itemsize
-            span: ByteRange = _new(ByteRange, (start, stop))
+        nbytes, first = tensor.nbytes, tensor.storage_offset()
+        if first or not tensor.is_contiguous():
+            first *= tensor.element_size()
+            start, stop = span = byte_range(tensor) if nbytes else _EMPTY
+            nbytes = stop - start
         else:
-            start, stop = span = byte_range(tensor)
-        if stop - start < self.min_bytes:
+            span = ByteRange(0, nbytes)
+        if nbytes < self.min_bytes or nbytes == 0:
             return "smaller than min_bytes"
         if (tensor.data_ptr() - first) % ALIGNMENT:
             return "storage not aligned"  # No copy could be laid out alike.
-        if self._device_type == "cpu" and tensor.is_cpu:
-            return span
         reason = self._reason_of_device(tensor)
-        return span if reason is None else reason
+        if reason is not None:
+            return reason
+        self.usual_keys.add(keys)
+        return self._remember(span) if span.start == 0 else span
+
+    def _remember(self, span: ByteRange) -> ByteRange:
+        if len(self.whole) >= _MOST_SIZES:  # Shapes that are new in each step.
+            self.whole.clear()
+        return self.whole.setdefault(span.nbytes, span)
 
     @staticmethod
     def _reason_of_kind(tensor: torch.Tensor) -> str | None:
@@ -115,12 +129,12 @@ class Selection:
     def _reason_of_device(self, tensor: torch.Tensor) -> str | None:
         if tensor.is_cuda:
             # A model on the GPU saves the odd CPU tensor; one on the CPU never saves a GPU tensor.
-            self._device_type = "cuda"
-            if torch.cuda.is_current_stream_capturing():
+            self.device_type = "cuda"
+            if is_capturing():
                 return "while a CUDA graph is recorded"
             return None
         if not tensor.is_cpu:
             return f"device {tensor.device.type}"
-        if self._device_type is None:
-            self._device_type = "cpu"
-        return None if self._device_type == "cpu" else "device cpu"
+        if self.device_type is None:
+            self.device_type = "cpu"
+        return None if self.device_type == "cpu" else "device cpu"

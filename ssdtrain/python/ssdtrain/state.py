@@ -15,21 +15,25 @@ import torch
 
 from .books import Books
 from .delays import Delays
-from .group import RELEASED, STORING, Group, State
+from .group import LOADED, RELEASED, STORING, Group, State
 from .guard import Guard
-from .loads import Lingering, Loads
+from .loads import Lingering, Loads, consume
 from .policy import Actions
 from .recomputation import Recomputation
 from .saved import Claim
 from .selection import Selection
 from .steps import Steps
-from .storage import WeakStorage
+from .storage import Memory, WeakStorage
 from .stores import Stores
 from .streams import Streams
 from .table import GroupTable
 from .tiers import Tier
 
 __all__ = ["EngineState"]
+
+# Saved tensors that are dropped after their need keep nothing but room on tiers. So many may wait
+# for whoever holds the lock next, as long as there are others that will ask.
+_PATIENCE = 16
 
 
 class EngineState:
@@ -71,6 +75,8 @@ class EngineState:
         self._excluded: dict[int, tuple[WeakStorage, str]] = {}
         self._delays = Delays.from_environment() if checks else None
         self._closing = False
+        # Whether a tensor may not go the short way.
+        self._is_unusual = self._delays is not None
         self._closed = False
 
     # ------------------------------------------------------------------ what a policy wants
@@ -96,21 +102,29 @@ class EngineState:
                 group.stored.read_ahead()
         for group in actions.loads:
             self._loads.start_early(group)
+            if group.begun >= self.books.next_count:
+                self.books.count_bytes(group.begun, self._stores.nbytes)
 
     # ------------------------------------------------------------------ upkeep
 
     def drop(self, claim: Claim) -> None:
         """The graph has let go of a saved tensor. Safe on any thread, also inside the lock."""
-        lock = self._lock
-        if lock.is_forked:
-            return
-        dropped = self._dropped
+        dropped, group = self._dropped, claim.group
         dropped.append(claim)
+        if (
+            group.state is LOADED
+            and group.copy is None
+            and group.ingredients is None
+            and _PATIENCE > len(dropped) < len(self._table.by_storage)
+            and self.books.residency.profile is None
+        ):
+            return
         # One may come between a drain and the end of the lock.
-        while dropped and (free := lock.if_free()) is not None:
+        while dropped and (free := self._lock.if_free()) is not None:
             with free:
                 self._drain()
-        self.books.faults.flush()
+        if self.books.faults.unlogged is not None:
+            self.books.faults.flush()
 
     def settle(self) -> None:
         """Catch up with ended transfers and dropped tensors."""
@@ -122,10 +136,10 @@ class EngineState:
         self.books.faults.flush()
 
     def _drain(self) -> None:
-        dropped, stores, lingering = self._dropped, self._stores, self._lingering.held
-        if not (dropped or stores.groups or stores.trailing or lingering):
-            return
+        """See to saved tensors that were dropped, and to transfers that have ended."""
+        dropped = self._dropped
         if self._lock.is_forked:  # Transfers and tiers are the parent's.
+            dropped.clear()
             return
         while dropped:
             # It leaves the queue last: an interrupt in between only repeats what follows.
@@ -134,34 +148,35 @@ class EngineState:
             if group.merged_into is not None:
                 group = group.resolve()
             if group.state is not RELEASED:
-                claims = group.claims
-                claims.discard(claim)
-                self._loads.consume(claim, group)
-                if not claims:
+                if claim.is_counted:
+                    claim.is_counted, group.claims = False, group.claims - 1
+                if not group.claims:
                     self._release(group)
+                else:
+                    consume(claim, group)
             dropped.popleft()
-        if stores.groups or stores.trailing:
-            stores.settle()
+        self._stores.settle()
         if self._lingering.held:
             self._lingering.settle()
 
     def _release(self, group: Group) -> None:
         # An interrupt may come between any two lines; then all of it is done again.
-        books = self.books
+        books, stored = self.books, group.stored
         if not group.is_counted:
             books.count(group)
-        self._stores.release(group)
-        stored = group.stored
+        if group.state is STORING or self._stores.trailing:
+            self._stores.release(group)
         if stored is not None:
             if not stored.out.done():
-                self._lingering.add(stored.out, group.held)
+                self._lingering.add(stored.out, (group.held, group.copy))
             stored.free()
         if group.transfer is not None:
-            self._lingering.add(group.transfer, group.held)
+            self._lingering.add(group.transfer, group.copy)
         if group.ingredients is not None:
             self._dropped.extend(self.recomputation.release(group))
-        group.held = group.loaded = group.stored = group.transfer = group.checksum = None
-        books.residency.remove(group)
+        group.held = group.copy = group.stored = group.transfer = group.checksum = None
+        if group.is_resident:
+            books.residency.remove(group)
         self._table.remove(group)
         group.state = RELEASED
         group.run.released(group)
@@ -193,19 +208,19 @@ class EngineState:
         out = None if group.stored is None else group.stored.out
         for ticket in (out, group.transfer):
             if ticket is not None:
-                self._lingering.add(ticket, (group.held, original))
+                self._lingering.add(ticket, (group.copy, original))
         if group.stored is not None:
             group.stored.free()
         self._dropped.extend(self.recomputation.release(group))
-        group.loaded = group.stored = group.transfer = group.checksum = None
+        group.copy = group.stored = group.transfer = group.checksum = None
         group.held, group.state = original, State.KEPT
         self.books.residency.add(group)
         self.books.count_kept(group, "written to after the save")
 
     def fetch(
         self, claim: Claim, describe: Callable[[], str], is_tick: bool = True
-    ) -> tuple[torch.UntypedStorage, int]:
-        """A storage with a saved tensor's bytes; :mod:`ssdtrain.fetching` does it."""
+    ) -> tuple[Memory, int]:
+        """Memory with a saved tensor's bytes; :mod:`ssdtrain.fetching` does it."""
         raise NotImplementedError
 
     def _run_recipe(self, group: Group) -> torch.Tensor:

@@ -17,6 +17,7 @@ __all__ = [
     "ALIGNMENT",
     "ByteRange",
     "Layout",
+    "Memory",
     "VersionWatch",
     "WeakStorage",
     "address_of",
@@ -24,17 +25,30 @@ __all__ = [
     "byte_range",
     "bytes_of",
     "changed_in_place",
+    "counter_of",
     "laid_on",
+    "nbytes_of",
+    "reinterpret",
+    "storage_of",
+    "strided",
+    "with_counter",
 ]
 
 # Every element size divides it, so a range that starts at a multiple holds whole elements of every
 # view.
 ALIGNMENT = 16
 
-_of_weak = torch.UntypedStorage._new_with_weak_ptr
+# A storage, or a flat tensor over the whole of one.
+Memory = torch.UntypedStorage | torch.Tensor
+
+# A storage by its identity, which a WeakStorage pins; None if it is gone.
+storage_of = torch.UntypedStorage._new_with_weak_ptr
 _new = tuple.__new__  # Half the time of the constructor that a named tuple has.
 _empties: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
-_alignments: dict[torch.device, int] = {}
+_CPU = torch.device("cpu")
+# Stands in for a tensor's bytes; for ``data`` any dtype and any device with memory will do.
+with torch.inference_mode(False):  # Whatever the mode of the import, it has to have a version.
+    _NO_BYTES = torch.empty(0, device="cpu")
 
 
 class WeakStorage:
@@ -59,7 +73,7 @@ class WeakStorage:
 
     def get(self) -> torch.UntypedStorage | None:
         """The storage, if something keeps it alive with the memory it had."""
-        storage = _of_weak(self.key)
+        storage = storage_of(self.key)
         if storage is None or storage.data_ptr() != self.pointer or storage.nbytes() != self.nbytes:
             return None
         return storage
@@ -73,44 +87,44 @@ class WeakStorage:
         free(self.key)
 
 
-class VersionWatch:
-    """Follows a tensor's version counter without keeping its bytes alive.
+def counter_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without bytes whose ``_version`` is another tensor's, now and from here on.
 
     Autograd refuses to use a saved tensor that was changed in place, but not when hooks packed it.
-    The watch is a detached alias, which shares the counter, whose memory has been swapped for an
-    empty one.
+    This is a detached alias, which shares the counter, whose memory has been swapped for none.
+    """
+    counter = tensor.detach()
+    counter.data = _NO_BYTES
+    return counter
+
+
+def with_counter(counter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The same bytes as a tensor's under a counter, so that later saves are watched as well."""
+    alias = counter.detach()
+    alias.data = tensor
+    return alias
+
+
+class VersionWatch:
+    """Follows a tensor's version counter without keeping its bytes alive.
 
     Attributes
     ----------
     version : int
         The counter when the watch began.
-    alias : torch.Tensor
+    counter : torch.Tensor
         Its ``_version`` is the counter now.
     """
 
-    __slots__ = ("alias", "version")
+    __slots__ = ("counter", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.version: int = tensor._version
-        self.alias = alias = tensor.detach()
-        empty = _empties.get((tensor.dtype, tensor.device))
-        alias.data = _empty(tensor.dtype, tensor.device) if empty is None else empty
+        self.counter = counter_of(tensor)
 
     def current(self) -> int:
         """The counter now."""
-        return self.alias._version
-
-    def check(self, what: str) -> None:
-        """Raise ``RuntimeError`` if the tensor was changed in place since the watch began."""
-        current = self.alias._version
-        if current != self.version:
-            raise changed_in_place(what, current, self.version)
-
-    def attach(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same bytes under the watched counter, so that later saves are watched as well."""
-        alias = self.alias.detach()
-        alias.data = tensor
-        return alias
+        return self.counter._version
 
 
 class ByteRange(NamedTuple):
@@ -165,28 +179,32 @@ class Layout(NamedTuple):
             ),
         )
 
-    def on(self, storage: torch.UntypedStorage, start: int) -> torch.Tensor:
-        """A tensor of this layout over a storage that begins at byte ``start`` of the original."""
+    def on(self, memory: Memory, start: int) -> torch.Tensor:
+        """A tensor of this layout over memory that begins at byte ``start`` of the original."""
         dtype, device, size, stride, offset = self
         if start:
             offset -= start // dtype.itemsize
-        return laid_on(storage, dtype, device, offset, size, stride)
+        return laid_on(memory, dtype, device, offset, size, stride)
 
 
 def laid_on(
-    storage: torch.UntypedStorage,
+    memory: Memory,
     dtype: torch.dtype,
     device: torch.device,
     offset: int,
     size: Sequence[int],
     stride: Sequence[int],
 ) -> torch.Tensor:
-    """A tensor over a storage; ``offset`` and ``stride`` in elements."""
+    """A tensor over memory that has all of its elements; ``offset`` and ``stride`` in elements."""
+    if isinstance(memory, torch.Tensor):
+        if memory.dtype is dtype:
+            return reinterpret(memory, size, stride, offset)
+        memory = memory.untyped_storage()
     found = _empties.get((dtype, device))
     if found is None:
         found = _empty(dtype, device)
     # ``data`` makes a tensor with a version counter of its own, and costs least.
-    return found.data.set_(storage, offset, size, stride)
+    return found.data.set_(memory, offset, size, stride)
 
 
 def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -210,10 +228,7 @@ def changed_in_place(what: str, version: int, expected: int) -> RuntimeError:
 
 def alignment_of(device: torch.device) -> int:
     """The alignment in bytes of fresh memory, as far as kernels look at it."""
-    found = _alignments.get(device)
-    if found is None:
-        found = _alignments[device] = 64 if device.type == "cpu" else 256
-    return found
+    return 64 if device == _CPU else 256
 
 
 def byte_range(tensor: torch.Tensor) -> ByteRange:
@@ -241,6 +256,28 @@ def bytes_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:
     """A one-dimensional uint8 tensor over a range of a storage."""
     tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return tensor.set_(storage, span.start, (span.nbytes,), (1,))
+
+
+def strided(
+    base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A tensor over the storage of one that begins with it; ``offset`` and ``stride`` in elements.
+
+    ``reinterpret`` is the same for a third of the time. It is not public, and this takes its place
+    where it is missing.
+    """
+    return base.as_strided(size, stride, offset)
+
+
+reinterpret: Callable[..., torch.Tensor] = getattr(
+    torch._C._dynamo.guards, "_reinterpret_tensor", strided
+)
+
+
+def nbytes_of(memory: Memory) -> int:
+    """How many bytes memory has now: storages can be resized."""
+    storage = memory.untyped_storage() if isinstance(memory, torch.Tensor) else memory
+    return storage.nbytes()
 
 
 def address_of(storage: torch.UntypedStorage, span: ByteRange) -> torch.Tensor:

@@ -18,12 +18,14 @@ from .copies import StoredCopy
 from .group import KEPT, STORED, STORING, Group
 from .plan import Where
 from .policy import Actions, Placement
-from .storage import bytes_of
+from .storage import bytes_of, storage_of
 from .streams import Streams
 from .tiers import StagingBusyError, Tier
 from .trace import Lane
 
 if TYPE_CHECKING:
+    import torch
+
     from datapath_core.streams import Ticket
 
 __all__ = ["Stores", "end_of", "present"]
@@ -72,7 +74,14 @@ class Stores:
         self._books = books
         self._checks = checks
         self._calls = 0
-        self._ways: dict[tuple[bool, str], list[Tier]] = {}
+        # By whether only the disk will do, and whether it is a tensor of the CPU.
+        self._ways = [
+            [
+                [t for t in tiers if t.takes(kind) and not (only_disk and t.name != "disk")]
+                for kind in ("cuda", "cpu")
+            ]
+            for only_disk in (False, True)
+        ]
         self.groups: dict[Group, None] = {}
         self.trailing: dict[Group, None] = {}
 
@@ -88,17 +97,18 @@ class Stores:
     def start(self, group: Group, placement: Placement) -> bool:
         """Start a group's store. False if there will be room once the host has waited for it."""
         where = placement.where
+        group.begun = now = monotonic_ns()
+        if now >= self._books.next_count:
+            self._books.count_bytes(now, self.nbytes)
         if where is _KEEP or where is _RECOMPUTE:
             self._books.count_kept(group, placement.reason)
             return True
-        device, streams = group.device, self._streams
-        kind = streams.kind(device)
-        stream = streams.current(device)
-        held = group.held
+        device, streams, held = group.device, self._streams, group.held
         assert held is not None
-        begin, first = monotonic_ns(), 0 if stream is None else streams.submitted(device)
+        stream = streams.current(device)
+        first = 0 if stream is None else streams.submitted(device)
         reason = "no tier for this device"
-        for tier in self._tiers_for(where, kind):
+        for tier in self._ways[where is _DISK][stream is None]:
             try:
                 stored = tier.put(held, group.span, device, stream)
             except StagingBusyError:
@@ -116,8 +126,7 @@ class Stores:
                 group.stream, group.stored, group.state = stream, stored, STORING
                 self.groups[group] = None
                 self.nbytes += group.nbytes
-                group.begun = begin
-                if kind == "cuda":
+                if stream is not None:
                     self._trace(group, first, (Lane.D2H, Lane.WRITE))
                 if self._checks:
                     group.checksum = checksum(bytes_of(held, group.span))
@@ -139,17 +148,6 @@ class Stores:
                 nbytes=group.nbytes,
                 sequence=(f"cuda:{group.device.index or 0}", number),
             )
-
-    def _tiers_for(self, where: Where | None, kind: str) -> Sequence[Tier]:
-        key = where is _DISK, kind
-        found = self._ways.get(key)
-        if found is None:
-            found = self._ways[key] = [
-                tier
-                for tier in self.tiers
-                if tier.takes(kind) and (where is not _DISK or tier.name == "disk")
-            ]
-        return found
 
     def wait_for_room(self) -> None:
         """Outside the lock: wait until a write from the host to disk has ended."""
@@ -185,33 +183,47 @@ class Stores:
         if self.in_stream_order(group) and not group.is_torn:
             self._has_left(group)
 
+    def _has_left(self, group: Group) -> None:
+        """As the end of :meth:`settle_one`, for a store that only the device's stream waits for."""
+        self._forget(group)
+        held, group.held, group.state = group.held, None, STORED
+        if self._checks:
+            self._poison(group, present(held))
+        del held
+        self._books.residency.given_back(group)
+        self.trailing[group] = None
+
     def have_ended(self, actions: Actions) -> bool:
         """Give back the memory that actions want given back, if nothing has to wait for that."""
         drops, reads, loads = actions
         if reads or loads:
             return False
-        for group in drops:
-            if group.state is STORING and not present(group.stored).out.done():
+        for group in drops:  # noqa: SIM110 (a generator would cost more than all else here)
+            if group.state is STORING and not self.settle_one(group):
                 return False
-        for group in drops:
-            self.give_back(group)
         return True
 
     def settle(self) -> None:
         """Catch up with stores that have ended."""
-        self._calls += 1
-        if self._calls % _PATIENCE == 0:
-            for group in _first(self.groups, _SETTLE_WINDOW):
-                self.settle_one(group)
-            for group in _first(self.trailing, _SETTLE_WINDOW):
-                self._settle_trailing(group)
-            for tier in self.tiers:
-                tier.settle()
         groups, trailing = self.groups, self.trailing
+        if not (groups or trailing):
+            return
         while groups and self.settle_one(next(iter(groups))):
             pass
         while trailing and self._settle_trailing(next(iter(trailing))):
             pass
+        self._calls = calls = self._calls + 1
+        if not calls % _PATIENCE:
+            self._look_behind()
+
+    def _look_behind(self) -> None:
+        """Catch up with stores that have ended before the oldest one."""
+        for group in _first(self.groups, _SETTLE_WINDOW):
+            self.settle_one(group)
+        for group in _first(self.trailing, _SETTLE_WINDOW):
+            self._settle_trailing(group)
+        for tier in self.tiers:
+            tier.settle()
 
     def settle_all(self) -> None:
         """Catch up with all stores that have ended."""
@@ -224,45 +236,49 @@ class Stores:
 
     def settle_one(self, group: Group) -> bool:
         """Whether the store has ended, or is no longer."""
-        if group.state is not STORING:
+        stored, held, source = group.stored, group.held, group.source
+        if group.state is not STORING or stored is None or held is None:
             self._forget(group)
             return True
-        stored, held = group.stored, group.held
-        assert stored is not None
-        assert held is not None
-        if not group.source.is_same_memory(held):
+        if held.data_ptr() != source.pointer or held.nbytes() != source.nbytes:
             group.is_torn = True
-        del held
         out = stored.out
         if not out.done():
             return False
-        error = end_of(out)
-        if error is not None:
+        try:
+            out.result()
+        except Exception as error:  # noqa: BLE001
+            # Of any kind: ValueError if the extent was freed before its turn.
             text = f"storing {group.nbytes} bytes to {stored.tier}, kept instead: {error}"
             self._books.faults.note(text)
             self._keep_instead(group, f"{stored.tier} failed")
-        elif group.is_torn:
+            return True
+        if group.is_torn:
             self._keep_instead(group, "memory replaced while it was stored")
-        else:
-            self._has_left(group)
-        return True
-
-    def _has_left(self, group: Group) -> None:
-        self._forget(group)
+            return True
+        # It has left. None is what a group that stands there has.
+        if self.groups.pop(group, group) is None:
+            self.nbytes -= group.nbytes
+        group.held, group.state = None, STORED
+        if self._checks:
+            self._poison(group, held)
+        del held  # So that it shows whether anything else holds it.
+        books, residency = self._books, self._books.residency
         if group.stream is None:
-            self._books.tracer.moved(_WRITE, "store", group)
-        held, group.held = group.held, None
-        group.state = STORED
-        in_order = self._checks and group.stream == self._streams.current(group.device)
-        # Dropped at its own need, or later, it has been handed out already.
-        if in_order and held is not None and not group.is_needed:
-            poison(held, group.span)
-        del held
-        self._books.residency.given_back(group)
-        stored = group.stored
-        assert stored is not None
+            books.tracer.moved(_WRITE, "store", group)
+        if residency.profile is None and group.is_resident and storage_of(source.key) is None:
+            residency.nbytes, group.is_resident = residency.nbytes - group.nbytes, False
+        else:
+            residency.given_back(group)
         if not stored.is_settled:
             self.trailing[group] = None
+        return True
+
+    def _poison(self, group: Group, original: torch.UntypedStorage) -> None:
+        """Overwrite what is given back, if nobody else has it, in the order of its stream."""
+        # Dropped at its own need, or later, it has been handed out already.
+        if group.stream == self._streams.current(group.device) and not group.is_needed:
+            poison(original, group.span)
 
     def _settle_trailing(self, group: Group) -> bool:
         stored = group.stored
@@ -293,10 +309,8 @@ class Stores:
         self.nbytes = sum(group.nbytes for group in self.groups)
 
     def _forget(self, group: Group) -> None:
-        groups = self.groups
-        if group in groups:
+        if self.groups.pop(group, group) is None:
             self.nbytes -= group.nbytes
-            groups.pop(group, None)
 
 
 def present(value: _T | None) -> _T:

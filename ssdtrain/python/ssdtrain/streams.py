@@ -36,7 +36,8 @@ class Streams:
 
     def kind(self, device: torch.device) -> str:
         """``"cuda"``: work is queued on streams, and memory is given back in their order."""
-        return device.type
+        # A device's ``type`` is a new string each time.
+        return "cpu" if device == _CPU else device.type
 
     def current(self, device: torch.device) -> int | None:
         """Handle of the calling thread's current stream; None on the CPU."""

@@ -125,9 +125,8 @@ class Tracer:
         """Record that a group's transfer, begun at ``group.begun``, has ended now."""
         if self.enabled:
             self._ring.append(
-                ("span", lane, label, group.begun, _now(), self.step, group.index, group.nbytes,
-                 False, None)
-            )  # fmt: skip
+                ("span", lane, label, group.begun, _now(), self.step, group.index, group.nbytes)
+            )
 
     def device_span(
         self,
