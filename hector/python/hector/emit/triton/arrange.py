@@ -18,6 +18,8 @@ from hector.plan import Counts
 __all__ = ["arrange"]
 
 _PRODUCTS = frozenset({"linear", "outer"})
+_JOINING = (frozenset[str](), frozenset({"linear"}), _PRODUCTS)
+"""What may join walks, one after the other."""
 _WIDE = 8
 """Elements of a row from which a walk over edges may set the time."""
 
@@ -45,16 +47,16 @@ def arrange(expanded: Expanded, counts: Counts) -> tuple[Expanded, list[Group]]:
     -------
     Expanded, list of Group
         As ``group`` gives them, the best that was tried: in the order as written, and with each
-        walk over edges in turn asked for first; with products in the walks and apart. The first
-        of equals.
+        walk over edges in turn asked for first; with products in the walks, with sums of outer
+        products too, and apart. The first of equals.
     """
     orders = [expanded.ops]
     walks = _walks(expanded)
     if len(walks) > 1 or (walks and len(expanded.results) > 1):
         orders += [program_order((walk, *expanded.results)) for walk in walks]
     tried = [
-        group(Expanded(ops, expanded.results), products)
+        group(Expanded(ops, expanded.results), joining)
         for ops in dict.fromkeys(orders)
-        for products in ((False, True) if _PRODUCTS & {op.op for op in ops} else (False,))
+        for joining in (_JOINING if _PRODUCTS & {op.op for op in ops} else _JOINING[:1])
     ]
     return min(tried, key=lambda each: weighed_bytes(each[0], each[1], counts))

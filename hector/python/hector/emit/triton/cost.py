@@ -31,6 +31,8 @@ SHARES = {
     Family.HOST: 0.7,
 }
 """What kernels reach of the rate at which memory is copied."""
+WALK_AND_LINEAR = 0.78
+"""The same, of walks that go into products but not into outer products."""
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
 
@@ -110,6 +112,13 @@ def runs(expanded: Expanded, groups: list[Group]) -> list[Group]:
     ]
 
 
+def _share(each: Group) -> float:
+    """What a group's kernel reaches of the rate of a copy."""
+    if each.family is Family.WALK_PRODUCT and all(op.op == "linear" for op in each.anchors):
+        return WALK_AND_LINEAR
+    return SHARES[each.family]
+
+
 def group_bytes(each: Group, stored: frozenset[Value], counts: Counts) -> tuple[int, int]:
     """Bytes that a group's kernels read and write."""
     written = 0
@@ -126,8 +135,7 @@ def weighed_bytes(expanded: Expanded, groups: list[Group], counts: Counts) -> fl
     """Bytes that all groups read and write, each over its share of the rate of a copy."""
     stored = stored_values(expanded, groups)
     return sum(
-        sum(group_bytes(each, stored, counts)) / SHARES[each.family]
-        for each in runs(expanded, groups)
+        sum(group_bytes(each, stored, counts)) / _share(each) for each in runs(expanded, groups)
     )
 
 
@@ -151,7 +159,7 @@ def predicted_seconds(
     stored = stored_values(expanded, groups)
     total = 0.0
     for each in runs(expanded, groups):
-        moved = sum(group_bytes(each, stored, counts)) / SHARES[each.family]
+        moved = sum(group_bytes(each, stored, counts)) / _share(each)
         launches = 1 + sum(op.op == "outer" for op in each.anchors)
         total += max(moved / machine.bandwidth, _flops(each, counts) / machine.flops)
         total += launches * machine.operator

@@ -65,8 +65,8 @@ def _views(expanded: Expanded) -> frozenset[Value]:
 
 
 class _Grouping:
-    def __init__(self, walk_products: bool) -> None:
-        self.walk_products = walk_products
+    def __init__(self, joining: frozenset[str]) -> None:
+        self.joining = joining
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
 
@@ -185,7 +185,7 @@ class _Grouping:
             return False
         several = families - {Family.ROWS, Family.TRAVERSAL}
         if several and Family.ROWS not in families:
-            return self.walk_products and fits_walk_product(first, second)
+            return fits_walk_product(first, second, self.joining)
         if families == {Family.TRAVERSAL}:
             width = sum(
                 padded_width(op.type.shape) for op in first.ops + second.ops if op.op in REDUCTIONS
@@ -245,14 +245,16 @@ def _sorted(groups: Iterable[Group], home: dict[Value, Group]) -> list[Group]:
     return list(order)
 
 
-def group(expanded: Expanded, walk_products: bool = False) -> tuple[Expanded, list[Group]]:
+def group(
+    expanded: Expanded, joining: frozenset[str] = frozenset()
+) -> tuple[Expanded, list[Group]]:
     """Share the operators out to kernels.
 
     Parameters
     ----------
     expanded : Expanded
-    walk_products : bool
-        Whether products join the walk whose sums they take.
+    joining : frozenset of str
+        Which of ``linear`` and ``outer`` join the walk whose sums they take.
 
     Returns
     -------
@@ -261,7 +263,7 @@ def group(expanded: Expanded, walk_products: bool = False) -> tuple[Expanded, li
     list of Group
         In an order that respects what each reads; inlined operators are in none.
     """
-    grouping = _Grouping(walk_products)
+    grouping = _Grouping(joining)
     views = _views(expanded)
     new: dict[Value, Value] = {}
     for old in expanded.ops:

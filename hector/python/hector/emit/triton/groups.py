@@ -138,8 +138,15 @@ def start(op: Value, views: frozenset[Value]) -> Group:
     return Group(Family.HOST, op.type.space, ops=[op])
 
 
-def fits_walk_product(first: Group, second: Group) -> bool:
-    """Whether a walk and products of its targets, or two such, fit into one kernel."""
+def fits_walk_product(first: Group, second: Group, joining: frozenset[str]) -> bool:
+    """Whether a walk and products of its targets, or two such, fit into one kernel.
+
+    Parameters
+    ----------
+    first, second : Group
+    joining : frozenset of str
+        Which of ``linear`` and ``outer`` may join a walk.
+    """
     walks = [each for each in (first, second) if each.family in WALKS]
     ops = first.ops + second.ops
     anchors = [op for op in ops if op.op in ("linear", "outer")]
@@ -153,6 +160,7 @@ def fits_walk_product(first: Group, second: Group) -> bool:
     )
     return (
         bool(walks)
+        and {op.op for op in anchors} <= joining
         and len({each.map for each in walks}) == 1
         and len(spaces) == 1
         and len({op.map("type") for op in anchors if op.map("type") is not None}) == 1
