@@ -22,6 +22,7 @@ if torch.version.hip is not None:
 from pytorch_direct import _native, optim
 from pytorch_direct.calibration import calibrate
 from pytorch_direct.graph.graph import Graph
+from pytorch_direct.layout.reorder import ReorderedTable, reorder_rows
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
@@ -40,6 +41,7 @@ __all__ = [
     "HeteroSamplerOutput",
     "NegativeSampling",
     "NeighborSampler",
+    "ReorderedTable",
     "SamplerOutput",
     "UnifiedTensor",
     "__version__",
@@ -49,6 +51,7 @@ __all__ = [
     "gather",
     "gather_model",
     "optim",
+    "reorder_rows",
     "rmat",
     "rmat_features",
     "scatter_add_",
