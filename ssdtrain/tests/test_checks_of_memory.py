@@ -14,8 +14,10 @@ from null_streams import NullStreams
 from torch import nn
 
 import ssdtrain
+import ssdtrain.stores
 from ssdtrain.checks import poison
 from ssdtrain.delays import Delays
+from ssdtrain.group import STORED
 from ssdtrain.plan import GroupPlan, Plan, Where
 from ssdtrain.storage import ByteRange
 
@@ -71,23 +73,28 @@ def test_poison_spares_what_others_hold() -> None:
 
 def test_memory_is_overwritten_at_the_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A copy that nobody waited for brings back what it must not.
-    streams = NullStreams(0.02, 3)
+    streams = NullStreams(hold="copying")
     monkeypatch.setattr(streams, "order", lambda ticket, stream, timeout=None: None)
     monkeypatch.setattr(ssdtrain.offloader, "Streams", lambda: streams)
+
+    def overwrite_and_copy_then(storage: torch.UntypedStorage, span: ByteRange) -> None:
+        poison(storage, span)
+        late = list(streams._held)
+        streams.open_gate()
+        for transfer in late:
+            transfer.result()
+        streams._hold = "copying"
+
+    monkeypatch.setattr(ssdtrain.stores, "poison", overwrite_and_copy_then)
     off = ssdtrain.Offloader(tmp_path, "1MiB", "1MiB", 1, "all", checks=True, backlog="16KiB")
     w = torch.randn(64, 64, requires_grad=True)
-    for _ in range(5):
-        with off:
-            loss = (w * 2).sin().cos().sin().cos().sum()
-        stored = [group.stored for group in off._engine._table if group.stored is not None]
-        for copy in stored:
-            copy.out.result()
-        back = [torch.frombuffer(copy._buffer, dtype=torch.float32) for copy in stored]
-        if any(torch.isnan(tensor).any() for tensor in back):
-            break
-        del loss
-    else:
-        pytest.fail("every copy was in time")
+    with off:
+        loss = (w * 2).sin().cos().sin().cos().sum()
+    stored = [group.stored for group in off._engine._table if group.state is STORED]
+    back = [torch.frombuffer(copy._buffer, dtype=torch.float32) for copy in stored]
+    # The other copies that were late at the first drop were in time for their own.
+    assert [bool(torch.isnan(tensor).all()) for tensor in back][:2] == [True, False]
+    del loss
     off.close()
 
 
