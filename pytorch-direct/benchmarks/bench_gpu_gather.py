@@ -1,194 +1,223 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zero-copy gather by a GPU against a yardstick, torch's ways, and the rate of pinned copies.
+"""Zero-copy gathers by a GPU: by row width, beside the CPU's way, unaligned, beside training.
 
-The limit of each row comes from a yardstick binary, run on the same machine just before, if
-``DATAPATH_GATHER_LIMIT`` names one (or ``--limit-binary``): called with the table's GiB, it prints
-lines with ``row= N``, ``random X GB/s`` and ``gather Y GB/s``. ``DATAPATH_GATHER_GIB`` lists the
-tables' sizes in GiB ("8" by default, "8,48" where the host has the memory).
+``DATAPATH_GATHER_GIB`` lists the tables' sizes in GiB ("8,48" by default, where the host has the
+memory). Rates are of payload: rows times their bytes. Every rate comes with a check of bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import bench_schema
+import gather_yardsticks as yard
 import torch
 
-from datapath_core import PinnedPool
-from pytorch_direct import UnifiedTensor, check, gather, gather_model, unified
+from pytorch_direct import UnifiedTensor, check, gather, gather_model
 
-WIDTHS = (64, 128, 256, 412, 512, 1024, 2048, 3076, 4096)
-LIMIT_LINE = re.compile(
-    r"^\s*cudaHostAlloc row=\s*(\d+).*random ([\d.]+) GB/s.*gather ([\d.]+) GB/s", re.MULTILINE
-)
-
-
-def options() -> argparse.Namespace:
-    """Parse the command line; the yardstick's path may come from the environment."""
-    own = argparse.ArgumentParser(add_help=False)
-    own.add_argument("--limit-binary", type=Path, default=os.environ.get("DATAPATH_GATHER_LIMIT"))
-    own.add_argument("--gib", default=os.environ.get("DATAPATH_GATHER_GIB", "8"))
-    mine, rest = own.parse_known_args()
-    sys.argv[1:] = rest
-    return argparse.Namespace(**vars(mine), **vars(bench_schema.arguments(__doc__)))
+SMALL_TARGETS = {64: 0.3, 128: 0.6, 256: 0.9, 512: 0.9, 1024: 0.9, 2048: 0.9, 4096: 0.9}
+LARGE_TARGETS = {512: 0.5, 1024: 0.9, 2048: 0.9, 4096: 0.9}
+# GB/s of a table of 48 GiB ordered by a bare kernel, on the machine of the targets (one H200).
+LARGE_ORDERED = {64: 3.3, 128: 6.9, 256: 14.3}
+SHARE = 0.05
+"""The share cap: this part of the multiprocessors."""
 
 
-def best_seconds(run: Callable[[], object], repeats: int = 5) -> float:
-    """Return the GPU's shortest time for a run, after one that is not counted."""
-    run()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return min(times)
+def rate(
+    memory: UnifiedTensor, width: int, ids: torch.Tensor | None = None, **options: Any
+) -> tuple[float, int]:
+    """Return GB/s of rows of `width` bytes and how many rows a batch has; verifies bytes."""
+    pitch = options.pop("pitch", None)
+    table = yard.rows_of(memory, width, pitch)
+    if ids is None:
+        count = min(1 << 20, (2 << 30) // width)
+        ids = torch.randint(0, table.shape[0], (count,), device="cuda")
+    out = torch.empty(ids.numel(), width, dtype=torch.uint8, device="cuda")
+    seconds = yard.gpu_seconds(lambda: gather(table, ids, out=out, **options))
+    check()
+    yard.verify(out, table, ids, f"{width} B")
+    return ids.numel() * width / seconds / 1e9, ids.numel()
 
 
-def yardstick(binary: Path | None, gib: int) -> dict[int, tuple[float, float]]:
-    """Return (random, ordered) GB/s by row width, as the yardstick measures them now."""
-    if binary is None:
-        return {}
-    done = subprocess.run([str(binary), str(gib)], capture_output=True, text=True, check=True)
-    found = {int(width): (float(a), float(b)) for width, a, b in LIMIT_LINE.findall(done.stdout)}
-    if not found:
-        raise RuntimeError(f"{binary} printed no figures that are understood:\n{done.stdout}")
+def row(
+    work: str, ours: float, limit: float, target: float | None, name: str = "pinned copy"
+) -> bench_schema.Row:
+    """Return a row whose target is a part of a limit."""
+    found = bench_schema.Row(
+        work=work,
+        ours=ours,
+        unit="GB/s",
+        limit=limit,
+        limit_name=name,
+        ratio=ours / limit,
+        target="" if target is None else f">= {target:.0%} of the {name}",
+        met=None if target is None else ours >= target * limit,
+    )
+    print(f"{work}: {ours:.1f} GB/s, {ours / limit:.2f} of {name} {found.target}", flush=True)
     return found
 
 
-def copy_rate() -> float:
-    """Return the rate of a pinned copy to the GPU in GB/s."""
-    host = torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True)
-    device = torch.empty_like(host, device="cuda")
-    return host.numel() / best_seconds(lambda: device.copy_(host, non_blocking=True)) / 1e9
+def by_width(
+    memory: UnifiedTensor, gib: int, link: float, quick: bool
+) -> Iterator[bench_schema.Row]:
+    """Uniform random ids at each width, with all multiprocessors and under the share cap."""
+    targets = SMALL_TARGETS if gib <= 8 else LARGE_TARGETS
+    widths = (64, 1024) if quick else SMALL_TARGETS
+    caps = ((None, "all multiprocessors"), (SHARE, f"{SHARE:.0%} of the multiprocessors"))
+    for width in widths:
+        for share, words in caps if gib <= 8 else caps[:1]:
+            found, count = rate(memory, width, sm_share=share)
+            work = f"gather of {count} random rows of {width} B from {gib} GiB, {words}"
+            if gib > 8 and width in LARGE_ORDERED:
+                yield row(work, found, LARGE_ORDERED[width], 1.0, "bare ordered kernel elsewhere")
+            else:
+                yield row(work, found, link, targets.get(width))
 
 
-def make_table(kind: str, nbytes: int) -> tuple[UnifiedTensor, float]:
-    """Return memory with a pattern, unified, and the seconds that registering it took.
+def after_reordering(memory: UnifiedTensor, gib: int) -> Iterator[bench_schema.Row]:
+    """The trace of a power law on a table in no order, and on one laid out by heat.
 
-    "pinned memory" is core's, on huge pages; "memory in place" is an ordinary tensor's, on pages of
-    4 KiB, of which a GPU needs more translations for the same bytes.
+    A table that `reorder_rows` made has the row of rank r at place r; so the same batch is read by
+    its ranks.
     """
-    if kind == "pinned memory":
-        memory = torch.from_dlpack(PinnedPool(nbytes, device="cuda").allocate(nbytes))
-    else:
-        memory = torch.empty(nbytes, dtype=torch.uint8)
-    words = memory.view(torch.int64)
-    step = 1 << 27
-    for begin in range(0, words.numel(), step):
-        end = min(words.numel(), begin + step)
-        torch.arange(begin, end, out=words[begin:end])
-    start = time.perf_counter()
-    table = unified(memory)
-    seconds = time.perf_counter() - start
-    if not table.is_registered:
-        raise RuntimeError(f"the table could not be pinned: {table._registration.reason}")
-    return table, seconds
-
-
-def centric(table: torch.Tensor, ids: torch.Tensor) -> float:
-    """Return the seconds of the CPU's way: index_select into pinned memory, then a copy."""
-    shape = (ids.numel(), table.shape[1])
-    staged = torch.empty(shape, dtype=table.dtype, pin_memory=True)
-    device = torch.empty(shape, dtype=table.dtype, device="cuda")
-    times = []
-    for _ in range(3):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        torch.index_select(table, 0, ids, out=staged)
-        device.copy_(staged, non_blocking=True)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def measure(
-    memory: UnifiedTensor,
-    source: str,
-    width: int,
-    limits: dict[int, tuple[float, float]],
-    link: float,
-) -> list[bench_schema.Row]:
-    """Measure one width: as chosen by the model, ordered, in given order, and with a share cap."""
-    used = memory[: memory.numel() // width * width].view(-1, width)
-    table = used.view(torch.float32) if width % 4 == 0 else used
-    count = min((1 << 30) // width, 1 << 20)
-    ids = torch.randint(0, table.shape[0], (count,), device="cuda")
-    out = torch.empty(count, table.shape[1], dtype=table.dtype, device="cuda")
-    moved = count * width / 1e9
-    view = table.device_view()
-    peer_out = torch.empty_like(out)
-    through_torch = moved / best_seconds(lambda: torch.index_select(view, 0, ids, out=peer_out))
-    plain = torch.empty(0, dtype=table.dtype).set_(
-        table.untyped_storage(), table.storage_offset(), table.size(), table.stride()
-    )
-    by_cpu = moved / centric(plain, ids.cpu())
-    rows = []
-    for name, arguments, limit in (
-        ("auto", {}, max(limits.get(width, (0, 0)))),
-        ("ordered", {"order": "address"}, limits.get(width, (0, 0))[1]),
-        ("given order", {"order": "none"}, limits.get(width, (0, 0))[0]),
-        ("auto, a quarter of the multiprocessors", {"sm_share": 0.25}, 0),
-    ):
-        out.zero_()
-        rate = moved / best_seconds(lambda: gather(table, ids, out=out, **arguments))  # noqa: B023
-        if not torch.equal(out.view(torch.uint8), peer_out.view(torch.uint8)):
-            raise RuntimeError(f"{name}: rows of {width} bytes came out wrong")
-        ordered = name == "ordered" and limit > 0 and "pinned" in source
-        rows.append(
-            bench_schema.Row(
-                work=f"gather of {count} random rows of {width} B from {source}, {name}",
-                ours=rate,
-                unit="GB/s",
-                peer=through_torch,
-                peer_name="torch.index_select on the device view",
-                limit=limit or link,
-                limit_name="yardstick" if limit else "pinned copy",
-                ratio=rate / (limit or link),
-                target=">= 95 % of the limit" if ordered else "",
-                met=rate >= 0.95 * limit if ordered else None,
-                note=f"CPU gather + pinned copy {by_cpu:.1f} GB/s; pinned copy {link:.1f} GB/s",
-            )
+    for width in (64, 128, 256):
+        rows = memory.numel() // width
+        ranks = yard.power_law_ranks(rows, 1 << 20)
+        before, count = rate(memory, width, yard.scattered(ranks, rows))
+        after, _ = rate(memory, width, ranks)
+        work = f"gather of {count} rows of {width} B from {gib} GiB by a power law, by heat"
+        bound = LARGE_ORDERED[width]
+        yield bench_schema.Row(
+            work=work,
+            ours=after,
+            unit="GB/s",
+            peer=before,
+            peer_name="the same batch before reorder_rows",
+            limit=bound,
+            limit_name="bare ordered kernel elsewhere, uniform ids",
+            ratio=after / bound,
+            target=">= 2x the ordered gather" if gib > 8 else "",
+            met=after >= 2 * bound if gib > 8 else None,
+            note=f"{ranks.unique().numel() / count:.2f} of the batch's ids are distinct",
         )
-        print(f"{rows[-1].work}: {rate:.1f} GB/s, limit {limit or link:.1f}, torch "
-              f"{through_torch:.1f}, CPU {by_cpu:.1f}", flush=True)  # fmt: skip
-    check()
-    return rows
+        print(f"{work}: {after:.1f} GB/s, before {before:.1f}, bare {bound}", flush=True)
+
+
+def beside_the_cpu(memory: UnifiedTensor) -> bench_schema.Row:
+    """4 KiB rows against torch's gather on 16 threads and a copy."""
+    ours, count = rate(memory, 4096)
+    table = yard.rows_of(memory, 4096)
+    ids = torch.randint(0, table.shape[0], (count,))
+    threads = min(16, os.cpu_count() or 1)
+    peer = count * 4096 / yard.through_cpu(table, ids, threads) / 1e9
+    print(f"4 KiB rows: {ours:.1f} GB/s, CPU gather and copy {peer:.1f}", flush=True)
+    return bench_schema.Row(
+        work=f"gather of {count} random rows of 4096 B, no CPU used",
+        ours=ours,
+        unit="GB/s",
+        peer=peer,
+        peer_name=f"torch.index_select on {threads} threads into pinned memory, and a copy",
+        ratio=ours / peer,
+        target=">= 2.4x the peer",
+        met=ours >= 2.4 * peer,
+    )
+
+
+def unaligned(memory: UnifiedTensor) -> Iterator[bench_schema.Row]:
+    """Rows packed one behind the other, against the same rows that begin at lines of 128 bytes."""
+    for width in (412, 3076):
+        packed, count = rate(memory, width)
+        aligned, _ = rate(memory, width, pitch=-(-width // 128) * 128)
+        work = f"gather of {count} random rows of {width} B, packed"
+        yield row(work, packed, aligned, 0.9, "rate of the same rows aligned")
+
+
+def beside_training(memory: UnifiedTensor) -> bench_schema.Row:
+    """What a gather on another stream costs matrix products."""
+    size, products = 8192, 40
+    factor = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+    product = torch.empty_like(factor)
+
+    def train() -> None:
+        for _ in range(products):
+            torch.mm(factor, factor, out=product)
+
+    table = yard.rows_of(memory, 1024)
+    ids = torch.randint(0, table.shape[0], (1 << 19,), device="cuda")
+    out = torch.empty(ids.numel(), 1024, dtype=torch.uint8, device="cuda")
+    one = yard.gpu_seconds(lambda: gather(table, ids, out=out, sm_share=SHARE))
+    alone = yard.gpu_seconds(train)
+    turns = max(1, int(1.5 * alone / one))
+    side = torch.cuda.Stream()
+    times, rates = [], []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        with torch.cuda.stream(side):
+            marks[0].record()
+            for _ in range(turns):
+                gather(table, ids, out=out, sm_share=SHARE)
+            marks[1].record()
+        marks[2].record()
+        train()
+        marks[3].record()
+        torch.cuda.synchronize()
+        times.append(marks[2].elapsed_time(marks[3]) / 1e3)
+        rates.append(turns * out.numel() / marks[0].elapsed_time(marks[1]) / 1e6)
+    yard.verify(out, table, ids, "beside training")
+    beside = sorted(times)[2]
+    taken = beside / alone - 1
+    print(f"beside training: {taken:.1%} taken, gather at {sorted(rates)[2]:.1f} GB/s", flush=True)
+    return bench_schema.Row(
+        work=f"{products} products of {size} x {size} in bfloat16 while gathers of 1 KiB rows run",
+        ours=beside * 1e3,
+        unit="ms",
+        peer=alone * 1e3,
+        peer_name="the products alone",
+        ratio=taken,
+        target="<= 5 % of the time",
+        met=taken <= 0.05,
+        note=f"the gathers ran at {sorted(rates)[2]:.1f} GB/s on {SHARE:.0%} of multiprocessors",
+    )
+
+
+def host_gib() -> int:
+    """Return the memory of the host, or of its control group, in GiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and limit.read_text().strip().isdigit():
+        total = min(total, int(limit.read_text()))
+    return total >> 30
 
 
 def main() -> None:
-    """Measure each table; the yardstick's memory and ours are never pinned at once."""
-    chosen = options()
-    sizes = [1] if chosen.quick else [int(size) for size in chosen.gib.split(",")]
-    widths = (64, 412, 1024) if chosen.quick else WIDTHS
+    """Measure each table; tables are never pinned at once."""
+    chosen = bench_schema.arguments(__doc__)
+    sizes = [int(size) for size in os.environ.get("DATAPATH_GATHER_GIB", "8,48").split(",")]
+    sizes = [1] if chosen.quick else [size for size in sizes if size + 8 < host_gib()]
+    link = yard.copy_rate()
     rows: list[bench_schema.Row] = []
     for gib in sizes:
-        limits = yardstick(chosen.limit_binary, gib)
-        link = copy_rate()
-        for kind in ("pinned memory", "memory in place"):
-            table, seconds = make_table(kind, gib << 30)
-            if kind == "memory in place":
-                rows.append(
-                    bench_schema.Row(
-                        work=f"register {gib} GiB in place",
-                        ours=seconds,
-                        unit="s",
-                        target="<= 1 s" if gib == 8 else "",
-                        met=seconds <= 1 if gib == 8 else None,
-                    )
-                )
-            for width in widths:
-                rows += measure(table, f"{gib} GiB of {kind}", width, limits, link)
-            del table
+        memory = yard.pinned_table(gib << 30)
+        rows += by_width(memory, gib, link, chosen.quick)
+        if gib <= 8:
+            rows += unaligned(memory)
+            rows.append(beside_the_cpu(memory))
+            rows.append(beside_training(memory))
+        else:
+            rows += after_reordering(memory, gib)
+        del memory
+        torch.cuda.synchronize()
+    gib = 1 if chosen.quick else 8
+    seconds = yard.registered_in_place(gib << 30)
+    target = "<= 1 s" if gib == 8 else ""
+    met = seconds <= 1 if gib == 8 else None
+    work = f"register {gib} GiB in place"
+    rows.append(bench_schema.Row(work=work, ours=seconds, unit="s", target=target, met=met))
+    print(f"{work}: {seconds:.2f} s", flush=True)
     extra = {"model": str(gather_model()), "gpu": torch.cuda.get_device_name()}
     bench_schema.write(chosen.json, "pytorch-direct: gather by the GPU", rows, extra=extra)
 

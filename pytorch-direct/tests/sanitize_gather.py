@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from pytorch_direct import check, gather, unified
+from pytorch_direct import check, gather, scatter_add_, unified
+from pytorch_direct.optim import SparseAdagrad, SparseAdam, SparseSGD
 
 
 def main() -> None:
@@ -30,6 +31,22 @@ def main() -> None:
         for target in (torch.float32, torch.float16, torch.bfloat16):
             rows = gather(unified(table), ids.cuda(), dtype=target)
             assert torch.equal(rows.cpu(), table[ids].to(target))
+        for scale in (0.5, torch.rand(300)):
+            moved = scale.cuda() if isinstance(scale, torch.Tensor) else scale
+            rows = gather(unified(table), ids.cuda(), scale=moved, dtype=torch.float32)
+            assert torch.equal(rows.cpu(), gather(table, ids, scale=scale, dtype=torch.float32))
+    for width in (7, 64, 412):
+        table = torch.randint(0, 256, (300, width), dtype=torch.uint8)
+        rows = gather(unified(table), (ids % 20).cuda(), duplicates="merge")
+        assert torch.equal(rows.cpu(), table[ids % 20])
+    for kind in (SparseSGD, SparseAdagrad, SparseAdam):
+        weights = torch.nn.Parameter(unified(torch.randn(300, 33)))
+        optimiser = kind([weights])
+        weights[ids.cuda()].square().sum().backward()
+        optimiser.step()
+    added = unified(torch.zeros(300, 5, dtype=torch.int64))
+    scatter_add_(added, ids.cuda(), torch.ones(400, 5, dtype=torch.int64, device="cuda"))
+    assert torch.equal(added[:, 0].clone(), torch.bincount(ids, minlength=300))
     large = torch.randn(200_000, 3)
     ids = torch.randint(0, 200_000, (100_000,))
     ids[5] = 200_000

@@ -78,8 +78,11 @@ def launch_blocks(device: int, on_host: bool, share: float | None = None) -> int
     """Return the most blocks to launch for a table in host memory or in the GPU's."""
     model = gather_model()
     share = model.sm_share if share is None else share
-    blocks = max(1, int(share * _multiprocessors(device))) * model.blocks_per_multiprocessor
-    return min(blocks, model.host_blocks) if on_host else blocks
+    processors = max(1, int(share * _multiprocessors(device)))
+    if on_host:
+        # The GPU spreads blocks, so that each takes a multiprocessor of its own.
+        return min(processors, model.host_blocks)
+    return processors * model.blocks_per_multiprocessor
 
 
 def _launch(
