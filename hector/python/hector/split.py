@@ -14,10 +14,21 @@ _RECOMPUTED = frozenset(
     "gather reshape const inverse_count slice transpose broadcast seed keep".split()
 )
 
+_NARROW = 4
+"""Elements of a type's row up to which arithmetic on it is done again rather than saved."""
+
 
 def _from_rows(op: Value) -> bool:
     """Whether a value of edges is arithmetic on what is gathered: nothing to walk for."""
     return op.type.space is Space.EDGE and (op.op in ROW_LOCAL or op.op == "segment_weights")
+
+
+def _of_types(op: Value) -> bool:
+    """Whether a value of types is a few numbers each, or a scaling, which readers do themselves."""
+    if op.type.space not in (Space.RELATION, Space.NODE_TYPE) or op.op not in ROW_LOCAL:
+        return False
+    scaling = op.op == "mul" and min(operand.type.width for operand in op.operands) == 1
+    return scaling or all(value.type.width <= _NARROW for value in (op, *op.operands))
 
 
 def _reachable(results: tuple[Value, ...]) -> set[Value]:
@@ -72,7 +83,7 @@ def split(joint: Function, outputs: int, recompute: bool = False) -> tuple[Funct
         """The value inside the backward function: recomputed, or saved by the forward."""
         if op in new:
             return new[op]
-        again = op.op in _RECOMPUTED or (recompute and _from_rows(op))
+        again = op.op in _RECOMPUTED or _of_types(op) or (recompute and _from_rows(op))
         if op in after or op not in before or again:
             new[op] = backward.again(op, [build(operand) for operand in op.operands])
         else:

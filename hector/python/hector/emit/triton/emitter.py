@@ -21,7 +21,7 @@ from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.groups import Family, Group
 from hector.emit.triton.job import Emitted, Job
-from hector.emit.triton.launching import Launch, precision, room
+from hector.emit.triton.launching import Launch, precision_on, room
 from hector.emit.triton.product import outer_kernel, product_kernel
 from hector.emit.triton.reductions import Reductions
 from hector.emit.triton.rows import rows_kernel
@@ -48,7 +48,7 @@ _UNNAMED = INLINE | {"count_scale"}
 _STRIDED = frozenset({"slice", "transpose", "broadcast"})
 _SCOPE: dict[str, object] = {
     **SCOPE, "tables": tables, "by_column": runtime.by_column, "partial": functools.partial,
-    "Launch": Launch, "precision": precision, "room": room, "find_hubs": walk_tables.hubs,
+    "Launch": Launch, "precision_on": precision_on, "room": room, "find_hubs": walk_tables.hubs,
     "by_length": walk_tables.by_length, "bounds": walk_tables.bounds,
     "whole": walk_tables.whole,
 }  # fmt: skip

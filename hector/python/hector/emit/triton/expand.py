@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hector.emit.triton.tiles import same_but_for_ones, supported
+from hector.emit.triton.tiles import same_but_for_ones, single_block, supported
 from hector.ir.function import Function, Value
 from hector.ir.ops import Attr, infer
 from hector.ir.types import MAPS, Space, Type
@@ -187,6 +187,21 @@ class _Expander:
             dot = _emit("sum", product, axes=(0,), location=op.location)
         return _emit("reshape", dot, shape=(1,), location=op.location) if k > 1 else dot
 
+    def scaled(self, op: Value, operands: list[Value]) -> Value | None:
+        """A product with matrices that are each scaled: its rows are scaled instead."""
+        x, w = operands
+        typed = op.map("type")
+        if w.op != "mul" or typed is None or not single_block(op):
+            return None
+        for matrix, scale in (w.operands, w.operands[::-1]):
+            if matrix.type == w.type and scale.type.width == 1 and scale.op != "const":
+                product = Value("linear", (x, matrix), op.attrs, op.type, op.location)
+                factor = _emit("reshape", root(scale), shape=(1,), location=op.location)
+                if factor.type.space is not Space.WEIGHT:
+                    factor = _gather(factor, typed)
+                return Value("mul", (product, factor), {}, op.type, op.location)
+        return None
+
     def _softmax_map(self, weights: Value) -> str:
         return str(weights.operands[0].operands[1].map())
 
@@ -218,6 +233,9 @@ class _Expander:
             vector = self.vector(op, operands)
             if vector is not None:
                 return vector
+            scaled = self.scaled(op, operands)
+            if scaled is not None:
+                return scaled
         if op.op == "gather_dot":
             x = _gather(operands[0], op.map("rows"))
             y = _gather(operands[1], op.map("rows_y"))

@@ -7,7 +7,14 @@ import enum
 from dataclasses import dataclass, field
 
 from hector.emit.triton.expand import REDUCTIONS
-from hector.emit.triton.tiles import padded, padded_width, row_local, supported
+from hector.emit.triton.tiles import (
+    BLOCK,
+    padded,
+    padded_width,
+    row_local,
+    single_block,
+    supported,
+)
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
 
@@ -21,12 +28,6 @@ __all__ = [
     "single_block",
     "start",
 ]
-
-BLOCK = 256
-"""Columns of a product up to which one program may hold all of them, so that more can be fused."""
-
-_MATRIX = 128 * 128
-"""Elements of a matrix that a program may hold."""
 
 _WALKED = 128
 """Elements of a target's row that it may hold where the sums go into products."""
@@ -94,16 +95,6 @@ def registers(op: Value, i: int) -> bool:
     if op.op == "outer":
         return ("rows", "rows_y")[i] not in op.attrs
     return op.op in REDUCTIONS or row_local(op)
-
-
-def single_block(op: Value) -> bool:
-    """Whether a product's operands and result have one block of columns, and no heads."""
-    shapes = [op.operands[0].type.shape, op.operands[1].type.shape if op.op == "outer" else ()]
-    if any(len(shape) > 1 for shape in shapes):
-        return False
-    extents = (*op.type.shape, *(extent for shape in shapes for extent in shape))
-    ends = max(padded(shapes[0][-1]), 16), max(padded(op.type.shape[-1]), 16)
-    return all(padded(extent) <= BLOCK for extent in extents) and ends[0] * ends[1] <= _MATRIX
 
 
 def _templated(op: Value) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Launch", "precision", "room"]
+__all__ = ["Launch", "precision", "precision_on", "room"]
 
 _ALIGNED = 16
 """Bytes; kernels are compiled for pointers that are multiples of it, or are not."""
@@ -32,6 +32,12 @@ _kept: dict[int, dict[object, Any]] = {}
 def precision() -> str:
     """How products of fp32 matrices round their operands, as PyTorch is told to."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def precision_on(device: torch.device) -> Callable[[], str] | str:
+    """``precision`` where matrix units take tf32; elsewhere products are those of fp32 anyway."""
+    rounds = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    return precision if rounds else "ieee"
 
 
 def room(rows: int, width: int, device: torch.device) -> Callable[[], Tensor]:

@@ -80,7 +80,7 @@ def precision_of(writer: Writer, dtype: str) -> str:
     """Text of how a product rounds what it takes."""
     if dtype != "f32":
         return '"ieee"'
-    return writer.constant("PRECISION", "precision()")
+    return writer.constant("PRECISION", "precision_on(plan.device)")
 
 
 def multiplicand(writer: Writer, tile: str, precision: str) -> str:

@@ -7,6 +7,7 @@ from hector.ir.function import Value
 from hector.ir.types import Space
 
 __all__ = [
+    "BLOCK",
     "HELPERS",
     "MAX_WIDTH",
     "elementwise",
@@ -14,11 +15,18 @@ __all__ = [
     "padded_width",
     "row_local",
     "same_but_for_ones",
+    "single_block",
     "supported",
 ]
 
 MAX_WIDTH = 16384
 """Elements of a row, padded, up to which a value fits into one tile."""
+
+BLOCK = 256
+"""Columns of a product up to which one program may hold all of them, so that more can be fused."""
+
+_MATRIX = 128 * 128
+"""Elements of a matrix that a program may hold."""
 
 _TEXT = {
     "add": "{0} + {1}",
@@ -89,10 +97,11 @@ def larger(a, b):
     "multiplicand": '''
 @triton.jit
 def multiplicand(x, PRECISION: tl.constexpr):
-    """What matrix units are given: they cut fp32 off to tf32's mantissa, so it is rounded first."""
+    """What matrix units are given of fp32: they cut it off to tf32, which loses half a unit of the
+    last place on average. The factor adds that half, so errors have no direction, and one operation
+    is all that can be afforded for each number; tf32 itself comes through as it is."""
     if PRECISION == "tf32":
-        nearest = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-        x = tl.where(x == x, nearest, x)
+        x = x * 1.000337
     return x
 ''',
 }
@@ -117,6 +126,16 @@ def padded_width(shape: tuple[int, ...]) -> int:
 def same_but_for_ones(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two shapes differ in extents of one only."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
+
+
+def single_block(op: Value) -> bool:
+    """Whether a product's operands and result have one block of columns, and no heads."""
+    shapes = [op.operands[0].type.shape, op.operands[1].type.shape if op.op == "outer" else ()]
+    if any(len(shape) > 1 for shape in shapes):
+        return False
+    extents = (*op.type.shape, *(extent for shape in shapes for extent in shape))
+    ends = max(padded(shapes[0][-1]), 16), max(padded(op.type.shape[-1]), 16)
+    return all(padded(extent) <= BLOCK for extent in extents) and ends[0] * ends[1] <= _MATRIX
 
 
 def _fits(value: Value) -> bool:

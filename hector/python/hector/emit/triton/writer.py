@@ -329,7 +329,6 @@ class Writer:
     def prepare(self, grid: str, schedule: str) -> str:
         """The text that makes the launch ready for one graph: tensors of a call are left open."""
         args = ["..." if what.isidentifier() else what for what in self.params.values()]
-        args = ["precision" if what == "precision()" else what for what in args]
         return f"launch_{self.name} = Launch({self.name}, {grid}, ({', '.join(args)},), {schedule})"
 
     def launch(self) -> str:
