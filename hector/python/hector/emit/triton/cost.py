@@ -33,6 +33,9 @@ SHARES = {
 """What kernels reach of the rate at which memory is copied."""
 WALK_AND_LINEAR = 0.78
 """The same, of walks that go into products but not into outer products."""
+_PASSES = {Family.TRAVERSAL: 1, Family.WALK_PRODUCT: 2}
+"""Further launches for targets in pieces, which most graphs have."""
+
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
 
@@ -160,7 +163,7 @@ def predicted_seconds(
     total = 0.0
     for each in runs(expanded, groups):
         moved = sum(group_bytes(each, stored, counts)) / _share(each)
-        launches = 1 + sum(op.op == "outer" for op in each.anchors)
+        launches = 1 + sum(op.op == "outer" for op in each.anchors) + _PASSES.get(each.family, 0)
         total += max(moved / machine.bandwidth, _flops(each, counts) / machine.flops)
         total += launches * machine.operator
     return total
