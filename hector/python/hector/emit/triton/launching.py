@@ -131,7 +131,12 @@ class Launch:
             return
         assert self._stream is not None
         values[_STREAM] = self._stream(self._device)
-        run(*values)
+        try:
+            run(*values)
+        except TypeError:  # a launcher of other arguments, which has launched nothing
+            _kept.setdefault(id(self._kernel), {}).clear()
+            self._direct.clear()
+            self._plain(mode, tensors)
 
     def _plain(self, mode: str, tensors: Sequence[Tensor]) -> object:
         """Launch as everyone does, and give the compiled kernel."""
