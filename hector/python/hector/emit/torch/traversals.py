@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -87,6 +89,39 @@ def _bag(table: Tensor, weights: Tensor | None, index: Tensor, bounds: Tensor) -
     return bag
 
 
+@functools.cache
+def _quietly() -> None:
+    """Let PyTorch say here, once and unheard, that its sparse tensors are in beta."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = torch.zeros(1, dtype=torch.int64)
+        torch.sparse_csr_tensor(torch.arange(2), one, torch.zeros(1), (1, 1))
+
+
+def _sampled(plan: Plan, targets: Tensor, others: Tensor, rows: str | None) -> Tensor:
+    """Inner products for each edge of its target's row and another: those of one sparse matrix."""
+    bounds = plan.segments("edge.dst").bounds
+    edges = plan.counts.edge
+    out = targets.new_zeros((edges, *targets.shape[1:-1]))
+    if out.numel() == 0 or targets.shape[-1] == 0:
+        return out
+    _quietly()
+    columns = torch.arange(edges) if rows is None else plan.index(rows)
+    columns = columns.to(bounds.dtype)
+    lead = math.prod(targets.shape[1:-1])
+    left = targets.reshape(targets.shape[0], lead, targets.shape[-1])
+    right = others.reshape(others.shape[0], lead, others.shape[-1])
+    found = out.view(edges, lead)
+    size = (left.shape[0], right.shape[0])
+    for head in range(lead):
+        places = torch.sparse_csr_tensor(
+            bounds, columns, out.new_zeros(edges), size, check_invariants=False
+        )
+        both = left[:, head].contiguous(), right[:, head].contiguous().mT
+        found[:, head] = torch.sparse.sampled_addmm(places, *both, beta=0).values()
+    return out
+
+
 def gather_dot(
     plan: Plan, x: Tensor, y: Tensor, *, rows: str | None = None, rows_y: str | None = None
 ) -> Tensor:
@@ -102,6 +137,13 @@ def gather_dot(
     -------
     Tensor, shape (rows, *lead)
     """
+    # A sparse matrix of PyTorch has no more entries than places.
+    fits = plan.counts.edge <= x.shape[0] * y.shape[0] and x.dtype == y.dtype
+    if fits and not x.is_cuda and x.dtype in (torch.float32, torch.float64):
+        if rows_y == "edge.dst":
+            return _sampled(plan, y, x, rows)
+        if rows == "edge.dst":
+            return _sampled(plan, x, y, rows_y)
     ix = None if rows is None else plan.index(rows)
     iy = None if rows_y is None else plan.index(rows_y)
     total = x.shape[0] if ix is None else int(ix.shape[0])
