@@ -137,6 +137,36 @@ def test_replayed_as_a_cuda_graph():
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("name", ["rgcn", "rgat", "rgat_heads"])
+def test_trained_as_cuda_graphs(name):
+    g = on_gpu(graph(300, 9000, 6))
+    ours, _ = both(name, g, (64, 64), torch.float32)
+    layer = hector.compile(LAYERS[name])
+    expected = outputs_and_gradients(layer, g, ours)
+    samples = tuple(tensor.detach().clone().requires_grad_() for tensor in ours)
+    recorded = torch.cuda.make_graphed_callables(lambda *tensors: layer(g, *tensors), samples)
+    for _ in range(2):
+        found = outputs_and_gradients(lambda _, *tensors: recorded(*tensors), g, ours)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_kept_launches_follow_streams_and_pointers():
+    g = on_gpu(graph(300, 9000, 6))
+    layer = hector.compile(LAYERS["rgcn"])
+    for seed in range(3):
+        tensors = inputs("rgcn", g, maker(torch.float32, seed, grad=False), 64, 64)
+        expected = LAYERS["rgcn"](graph(300, 9000, 6), *(t.double() for t in tensors))
+        moved = [tensor.cuda() for tensor in tensors]
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found = layer(g, *(tensor.clone() for tensor in moved))
+            shifted = torch.empty(moved[0].numel() + 1, device="cuda")[1:].view_as(moved[0])
+            shifted.copy_(moved[0])
+            unaligned = layer(g, shifted, *moved[1:])
+            torch.cuda.current_stream().synchronize()
+        check([found, unaligned], [expected, expected], BOUNDS["highest", torch.float32])
+
+
 def test_more_elements_than_32_bits_count():
     nodes, width = 2**25 + 8, 64
     generator = torch.Generator().manual_seed(0)

@@ -190,11 +190,13 @@ class _Expander:
     def scaled(self, op: Value, operands: list[Value]) -> Value | None:
         """A product with matrices that are each scaled: its rows are scaled instead."""
         x, w = operands
-        typed = op.map("type")
-        if w.op != "mul" or typed is None or not single_block(op):
+        typed, made = op.map("type"), root(w)
+        if made.op != "mul" or typed is None or not single_block(op):
             return None
-        for matrix, scale in (w.operands, w.operands[::-1]):
-            if matrix.type == w.type and scale.type.width == 1 and scale.op != "const":
+        for matrix, scale in (made.operands, made.operands[::-1]):
+            if matrix.type == made.type and scale.type.width == 1 and scale.op != "const":
+                if made is not w:
+                    matrix = _emit("reshape", matrix, shape=w.type.shape, location=op.location)
                 product = Value("linear", (x, matrix), op.attrs, op.type, op.location)
                 factor = _emit("reshape", root(scale), shape=(1,), location=op.location)
                 if factor.type.space is not Space.WEIGHT:
