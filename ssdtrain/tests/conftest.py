@@ -16,6 +16,15 @@ import ssdtrain
 Step = Callable[[], torch.Tensor]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """``gc.collect()`` in a test looks at what tests have made, not at all that PyTorch imports."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def offloader(tmp_path: Path) -> Iterator[ssdtrain.Offloader]:
     """Moves every tensor that may go, whatever its size, and has moved it when forward goes on."""
