@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -84,6 +84,8 @@ class Compiled:
         self._built: dict[object, Built] = {}
         self._sampled: dict[object, list[Counts]] = {}
         self._emitters: dict[torch.device, Emitter] = {}
+        self._executables: dict[int, Executable] = {}
+        """By the identity of what was built, which is kept."""
         self._ready: weakref.WeakKeyDictionary[Plan, list[Ready]] = weakref.WeakKeyDictionary()
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -120,9 +122,13 @@ class Compiled:
         known = self._known(args, kwargs)
         if known is None:
             call = self._match(args, kwargs)
-            executable = Executable(self._specialise(call), call.trace)
+            built = self._specialise(call)
+            if id(built) not in self._executables:
+                self._executables[id(built)] = Executable(built, call.trace)
             plan, tensors = call.graph.plan(), call.tensors
-            ready = Ready(call.trace, executable, call.graph, call.arguments, tensors)
+            ready = Ready(
+                call.trace, self._executables[id(built)], call.graph, call.arguments, tensors
+            )
             calls = self._ready.setdefault(plan, [])
             calls.insert(0, ready)
             del calls[_KEPT:]
@@ -133,7 +139,7 @@ class Compiled:
 
     def _known(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Plan, Ready, Sequence[Tensor]] | None:
+    ) -> tuple[Plan, Ready, tuple[Tensor, ...]] | None:
         """What runs a call that is like one before, with its inputs; None for any other."""
         names = self._names
         if len(args) > len(names) or (kwargs and not kwargs.keys() <= {*names[len(args) :]}):
@@ -146,7 +152,7 @@ class Compiled:
         for ready in self._ready.get(plan, ()):
             tensors = ready.take(arguments)
             if tensors is not None:
-                return plan, ready, tensors
+                return plan, ready, tuple(tensors)
         return None
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _launcher(compiled: object) -> tuple[Callable[..., None], list[object]] | No
     """
     import triton
 
-    run = getattr(compiled, "run", None)
+    run: Any = getattr(compiled, "run", None)
     known = type(run).__name__ == "CudaLauncher" and triton.__version__.startswith("3.6.")
     if not known or run.global_scratch_size or run.profile_scratch_size:
         return None
