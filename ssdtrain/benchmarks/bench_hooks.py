@@ -8,7 +8,7 @@ of its store and its load, the trace, the tensor laid on the copy.
 Three things are in the loop that is timed and are no cost of hooks. Each is timed alone, in the
 same process and as often, and taken off:
 
-- the copy's memory: allocating and freeing it is part of the transfer;
+- the copy's memory: allocating and freeing it is part of the transfer (a tensor over it is not);
 - the tier of this file, which moves nothing: its methods, written in Python here, stand for what
   submits transfers and asks for their end;
 - the loop itself, and the freeing of the tensors that it goes through: without hooks they would be
@@ -28,7 +28,6 @@ from bench_schema import Row, arguments, write
 
 import ssdtrain
 from ssdtrain.engine import Engine
-from ssdtrain.loads import allocate
 from ssdtrain.plan import GroupPlan, Plan, Where
 from ssdtrain.policy import PlannedPolicy, Policy, StreamingPolicy
 from ssdtrain.profile import CpuMeter, Profile
@@ -156,7 +155,7 @@ def allocation(count: int) -> float:
     """Microseconds to allocate one loaded copy and to free it."""
     device = torch.device("cpu")
     begin = time.thread_time()
-    copies = [allocate(NBYTES, torch.float32, device) for _ in range(count)]
+    copies = [torch.UntypedStorage(NBYTES, device=device) for _ in range(count)]
     copies.clear()
     return (time.thread_time() - begin) / count * 1e6
 
