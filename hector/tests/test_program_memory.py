@@ -25,11 +25,17 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         for item in result if isinstance(result, tuple | list) else (result,):
-            # A broadcast view owns no memory of its shape: count what its storage holds.
             if isinstance(item, torch.Tensor):
-                held = item.untyped_storage().nbytes() // item.element_size()
-                self.elements = max(self.elements, held)
+                held = sum(part.untyped_storage().nbytes() for part in parts(item))
+                self.elements = max(self.elements, held // item.element_size())
         return result
+
+
+def parts(tensor):
+    """What holds a tensor's memory: a broadcast view owns none of its shape, a sparse one three."""
+    if tensor.layout is torch.sparse_csr:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return (tensor,)
 
 
 def big():
