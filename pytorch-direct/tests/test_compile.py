@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytorch_direct import gather, unified
+from pytorch_direct import gather, scatter_add_, unified
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +57,35 @@ def test_operator_is_registered_as_torch_asks():
     operator = torch.ops.pytorch_direct.gather.default
     table = torch.randn(20, 3, requires_grad=True)
     torch.library.opcheck(operator, (table, torch.tensor([3, 3, 19]), torch.float32))
+
+
+def test_additions_are_traced_whole():
+    ids, rows = torch.tensor([3, 3, 19]), torch.randn(3, 4)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def added(table, ids, rows):
+        scatter_add_(table, ids, rows)
+        return table * 2
+
+    table = torch.zeros(20, 4)
+    expected = torch.zeros(20, 4).index_add_(0, ids, rows)
+    assert torch.equal(added(table, ids, rows), expected * 2)
+    assert torch.equal(table, expected)
+    operator = torch.ops.pytorch_direct.scatter_add_.default
+    torch.library.opcheck(operator, (torch.zeros(20, 4), ids, rows))
+
+
+def test_scale_is_traced_and_has_its_gradient():
+    table = torch.randn(20, 3, requires_grad=True)
+    ids, factors = torch.tensor([3, 3, 19]), torch.rand(20)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def scaled(table, ids, factors):
+        return gather(table, ids, scale=factors) + gather(table, ids, scale=0.5)
+
+    rows = scaled(table, ids, factors)
+    factor = factors[ids][:, None] + 0.5
+    torch.testing.assert_close(rows, table[ids] * factor)
+    rows.sum().backward()
+    expected = torch.zeros(20, 3).index_add_(0, ids, factor.expand(3, 3))
+    torch.testing.assert_close(table.grad, expected)
