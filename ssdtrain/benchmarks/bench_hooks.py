@@ -63,6 +63,7 @@ class Nowhere:
     out = DONE
     phase = "stored"
     is_settled = True
+    waits_for_drive = False
 
     def settle(self) -> None:
         """Nothing to settle."""

@@ -118,23 +118,47 @@ def peak_of(model: nn.Module, x: torch.Tensor, off: ssdtrain.Offloader | None) -
 def test_the_host_runs_ahead_and_the_peak_is_the_same_each_time(
     model: nn.Module, x: torch.Tensor
 ) -> None:
-    # A long kernel first: all of the step is enqueued before any copy has ended.
     off = ssdtrain.Offloader(host="4GiB", min_bytes="64KiB", plan="all", backlog="32MiB")
     run(model, x, off)
     expected = run(model, x, None)
-    peaks = []
     found: list[torch.Tensor] = []
-    for _ in range(4):
+
+    def peak(cycles: int) -> tuple[int, bool]:
         found.clear()  # The last step's gradients would count.
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        torch.cuda._sleep(300_000_000)
-        found = run(model, x, off)
-        peaks.append(torch.cuda.max_memory_allocated())
+        # A long kernel first: all of the step is enqueued before any copy can end.
+        torch.cuda._sleep(cycles)
+        slept = torch.cuda.Event()
+        slept.record()
+        found[:] = run(model, x, off)
+        is_ahead = not slept.query()
         assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-    torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated(), is_ahead
+
+    peaks: list[int] = []
+    cycles = 300_000_000
+    while len(peaks) < 4:
+        highest, is_ahead = peak(cycles)
+        if is_ahead:
+            peaks.append(highest)
+        else:  # The host was slow, or waits for the device.
+            cycles *= 2
+            assert cycles < 10_000_000_000, "the host does not run ahead"
     assert max(peaks) - min(peaks) <= 0.02 * max(peaks)
+    # A host that sees each copy end gives memory back sooner than it has to, and never later.
+    handles = [m.register_forward_hook(_wait_for_device) for m in model.modules()]
+    try:
+        slow, _ = peak(1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert slow <= 1.02 * max(peaks)
     off.close()
+
+
+def _wait_for_device(*_: object) -> None:
+    torch.cuda.synchronize()
 
 
 @pytest.mark.parametrize("where", [Where.HOST, Where.DISK])
@@ -294,13 +318,21 @@ def test_a_thousand_steps_leave_nothing(tmp_path: Path) -> None:
         live = off.report()["live_bytes"]
         return {**live, "gpu": torch.cuda.memory_allocated(), "files": files(tmp_path)}
 
-    for seed in range(14):
-        step(seed)
-    before, reserved = resident(), torch.cuda.memory_reserved()
-    for seed in range(1000):
-        step(seed)
+    def highest(seeds: range) -> int:
+        torch.cuda.reset_peak_memory_stats()
+        for seed in seeds:
+            step(seed)
+        return torch.cuda.max_memory_allocated()
+
+    highest(range(14))
+    before = resident()
+    first, reserved = highest(range(200)), torch.cuda.memory_reserved()
+    last = highest(range(200, 1000))
     assert resident() == before
-    assert torch.cuda.memory_reserved() <= reserved
+    assert last <= first + (4 << 20)
+    # What the allocator keeps in reserve depends on which copy ended first. One segment of 2 MiB
+    # that is lost in each step, or in every fortieth, would show.
+    assert torch.cuda.memory_reserved() <= reserved + (40 << 20)
     off.close()
 
 

@@ -113,6 +113,39 @@ def test_memory_goes_at_the_drop_and_not_when_the_copy_ends(make: Make) -> None:
     assert torch.equal(w.grad, 8 * w.detach())
 
 
+def test_forwarded_memory_goes_with_the_graph_and_not_when_the_copy_ends(make: Make) -> None:
+    off = make(runs_ahead=True, hold="copying", host="16MiB", backlog="16MiB")
+    w = torch.randn(256, 64, requires_grad=True)
+    with off:
+        loss = (w * 2).square().sum()
+    (group,) = off._engine._table
+    out = group.stored.out
+    loss.backward()
+    assert not out.done()
+    assert group.source.get() is None
+    assert off._engine._lingering.ordered == []
+    assert torch.equal(w.grad, 8 * w.detach())
+
+
+def test_memory_that_a_drive_takes_stays_until_it_has_it(make: Make) -> None:
+    off = make(runs_ahead=True, hold="copying", host=0, backlog="40KiB")  # In chunks.
+    w = torch.randn(256, 64, requires_grad=True)
+    with off:
+        loss = (w * 2).square().sum()
+    (group,) = off._engine._table
+    out = group.stored.out
+    loss.backward()
+    assert not out.done()
+    assert group.source.get() is not None
+    residency = off._engine.books.residency
+    assert residency.settle() == group.nbytes
+    off._engine._streams.open_gate()
+    off._engine._wait_for_all()
+    off.report()
+    assert group.source.get() is None
+    assert residency.settle() == 0
+
+
 def test_nothing_is_given_back_out_of_order(make: Make) -> None:
     # Strict streams, long copies: memory reused too early would show.
     off = make(0.01, 5, host="16MiB", backlog="40KiB")
@@ -231,7 +264,7 @@ def test_auto_keeps_what_the_drive_cannot_take_in_time(make: Make, model: nn.Mod
 
 
 def test_an_offloader_that_is_forgotten_leaves_no_copy_in_flight(make: Make) -> None:
-    off = make(hold="copying", host="16MiB", backlog="16MiB")
+    off = make(runs_ahead=True, hold="copying", host="16MiB", backlog="16MiB")
     w = torch.randn(64, 64, requires_grad=True)
     with off:
         loss = (w * 2).square().sum()

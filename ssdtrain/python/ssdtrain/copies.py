@@ -26,6 +26,7 @@ class StoredCopy(Protocol):
 
     tier: str
     nbytes: int
+    waits_for_drive: bool  # whether ``out`` ends no sooner than a drive has the bytes
 
     @property
     def out(self) -> Ticket:
@@ -83,6 +84,7 @@ class ExtentCopy(_OneTransfer):
     """A copy that one transfer brings to an extent; how its bytes come back is a subclass's."""
 
     tier = "disk"
+    waits_for_drive = True
     extent: io.Extent
 
     @property
@@ -99,6 +101,7 @@ class HostCopy(_OneTransfer):
     """Of a GPU's tensor, in pinned memory."""
 
     tier = "host"
+    waits_for_drive = False
 
     def __init__(
         self, buffer: Any, out: Ticket, stream: int | None, streams: Streams, memory: PinnedMemory

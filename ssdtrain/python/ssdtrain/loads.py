@@ -215,19 +215,31 @@ class Lingering:
     Attributes
     ----------
     held : list of (Ticket, memory)
+    ordered : list of (Ticket, memory, stream)
+        The same, where the stream may come after the transfer: memory can go in its order then,
+        instead of when the host has seen the end.
     """
 
     def __init__(self) -> None:
         self.held: list[tuple[Ticket, Any]] = []
+        self.ordered: list[tuple[Ticket, Any, int]] = []
 
-    def add(self, ticket: Ticket, memory: Any) -> None:
-        """Hold memory until a transfer has ended."""
+    def add(self, ticket: Ticket, memory: Any, stream: int | None = None) -> None:
+        """Hold memory until a transfer has ended, or until its stream comes after that."""
         if not ticket.done():
-            self.held.append((ticket, memory))
+            if stream is not None:
+                self.ordered.append((ticket, memory, stream))
+            self.held.append((ticket, None if stream is not None else memory))
 
     def settle(self) -> None:
         """Let go of what is no longer used."""
         self.held = [entry for entry in self.held if not entry[0].done()]
+        if self.ordered:
+            self.ordered = [entry for entry in self.ordered if not entry[0].done()]
+
+    def followed(self, ticket: Ticket) -> None:
+        """Let go of memory whose stream comes after a transfer."""
+        self.ordered = [entry for entry in self.ordered if entry[0] is not ticket]
 
     def tickets(self) -> list[Ticket]:
         """The transfers."""

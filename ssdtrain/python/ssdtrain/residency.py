@@ -37,7 +37,9 @@ class Residency:
 
     def begin_step(self, profile: Profile | None, groups: Iterable[Group] = ()) -> None:
         """A new step, with the groups that there are: an interrupt may have left some uncounted."""
-        self.nbytes = sum(group.nbytes for group in groups if group.is_resident)
+        # Those that the graph has let go of while they were copied are in doubt only.
+        found = {group for group in (*groups, *self.doubtful) if group.is_resident}
+        self.nbytes = sum(group.nbytes for group in found)
         self.profile = profile
 
     def add(self, group: Group) -> None:

@@ -29,6 +29,8 @@ class StagedCopy:
     The buffer goes when the write has ended well. If it has not, the bytes stay in the buffer.
     """
 
+    waits_for_drive = False
+
     def __init__(
         self,
         extent: io.Extent,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from datapath_core import Error
+
 from .books import Books
 from .delays import Delays
 from .group import LOADED, RELEASED, STORING, Group, State
@@ -21,7 +23,7 @@ from .loads import Lingering, Loads, consume
 from .policy import Actions
 from .recomputation import Recomputation
 from .saved import Claim
-from .selection import Selection
+from .selection import Selection, is_capturing
 from .steps import Steps
 from .storage import Memory, WeakStorage
 from .stores import Stores
@@ -123,6 +125,8 @@ class EngineState:
         while dropped and (free := self._lock.if_free()) is not None:
             with free:
                 self._drain()
+        if self._lingering.ordered:
+            self._follow()
         if self.books.faults.unlogged is not None:
             self.books.faults.flush()
 
@@ -133,7 +137,28 @@ class EngineState:
         while self._dropped and (free := self._lock.if_free()) is not None:
             with free:
                 self._drain()
+        self._follow()
         self.books.faults.flush()
+
+    def _follow(self) -> None:
+        """Outside the lock: give memory back that copies to the host still read, in stream order.
+
+        Backward may be through with a tensor before its copy is. A host that runs ahead would see
+        the copy's end only when the step is over, and its memory would be one with the peak.
+        """
+        if self._lock.is_forked or (self.selection.device_type == "cuda" and is_capturing()):
+            return
+        for ticket, _, stream in self._lingering.ordered:
+            if self._lock.if_free() is None:
+                return
+            if not ticket.done():
+                try:
+                    with self.books.waiting():
+                        self._streams.order(ticket, stream)
+                except (Error, OSError, ValueError):
+                    continue  # The host will see its end.
+            with self._lock.free():
+                self._lingering.followed(ticket)
 
     def _drain(self) -> None:
         """See to saved tensors that were dropped, and to transfers that have ended."""
@@ -166,16 +191,21 @@ class EngineState:
             books.count(group)
         if group.state is STORING or self._stores.trailing:
             self._stores.release(group)
+        lingers = False
         if stored is not None:
             if not stored.out.done():
-                self._lingering.add(stored.out, (group.held, group.copy))
+                lingers = group.held is not None
+                stream = None if stored.waits_for_drive else group.stream
+                self._lingering.add(stored.out, (group.held, group.copy), stream)
             stored.free()
         if group.transfer is not None:
             self._lingering.add(group.transfer, group.copy)
         if group.ingredients is not None:
             self._dropped.extend(self.recomputation.release(group))
         group.held = group.copy = group.stored = group.transfer = group.checksum = None
-        if group.is_resident:
+        if lingers:
+            books.residency.given_back(group)
+        elif group.is_resident:
             books.residency.remove(group)
         self._table.remove(group)
         group.state = RELEASED
