@@ -141,6 +141,8 @@ def _silu(b: Builder, y: Value) -> Value:
 
 def _power(b: Builder, y: Value) -> Value:
     exponent = y.number("exponent")
+    if exponent == 0:  # where 0 times an infinite power of -1 would be NaN
+        return _scaled(b, y, 0.0)
     lower = b.emit("power", y.operands[0], exponent=exponent - 1)
     return _scaled(b, lower, exponent)
 
@@ -153,10 +155,9 @@ def _larger(b: Builder, y: Value, g: Value, of: int) -> Value:
     """The gradient where an operand is the one chosen; ties share it evenly, as in PyTorch."""
     this, other = y.operands[of], y.operands[1 - of]
     first, second = (this, other) if y.op == "maximum" else (other, this)
-    won = b.emit("step", b.emit("sub", first, second))
+    won = b.emit("gate", g, b.emit("sub", first, second))
     same = (second, first) if first.op == "const" else (first, second)
-    tied = _scaled(b, b.emit("equal", *same), 0.5)
-    return b.emit("mul", g, b.emit("add", won, tied))
+    return b.emit("add", won, b.emit("gate", _scaled(b, g, 0.5), b.emit("equal", *same)))
 
 
 _CHOICE = _both(
@@ -188,7 +189,7 @@ RULES: dict[str, Rule] = {
     "minimum": _CHOICE,
     "sin": _slope(_on_input("cos")),
     "cos": _slope(lambda b, y: b.emit("neg", b.emit("sin", y.operands[0]))),
-    "clamp": _slope(_on_input("clamp_step", "low", "high")),
+    "clamp": _one(lambda b, y, g: b.emit("gate", g, _on_input("clamp_step", "low", "high")(b, y))),
     "broadcast": _one(_broadcast),
     "reshape": _one(lambda b, y, g: b.reshape(g, y.operands[0].type.shape)),
     "slice": _one(_slice),
@@ -212,7 +213,7 @@ RULES: dict[str, Rule] = {
     "rsqrt": _slope(lambda b, y: _scaled(b, _cube(b, y), -0.5)),
     "reciprocal": _slope(lambda b, y: b.emit("neg", b.emit("mul", y, y))),
     "abs": _slope(_on_input("sign")),
-    "relu": _slope(_on_input("step")),
+    "relu": _one(lambda b, y, g: b.emit("gate", g, y.operands[0])),
     "leaky_relu": _slope(_on_input("leaky_step", "slope")),
     "elu": _slope(_on_input("elu_slope", "alpha")),
     "sigmoid": _slope(lambda b, y: b.emit("mul", y, _one_minus(b, y))),

@@ -19,10 +19,11 @@ Attrs: TypeAlias = Mapping[str, Attr]
 Rule: TypeAlias = Callable[[Sequence[Type], Attrs], Type]
 
 UNARY = frozenset(
-    "neg exp log sqrt rsqrt reciprocal abs sign relu step leaky_relu leaky_step elu elu_slope "
+    "neg exp log sqrt rsqrt reciprocal abs sign relu leaky_relu leaky_step elu elu_slope "
     "sigmoid tanh silu gelu gelu_slope softplus power sin cos clamp clamp_step detach".split()
 )
-BINARY = frozenset("add sub mul div equal maximum minimum".split())
+BINARY = frozenset("add sub mul div equal maximum minimum gate".split())
+"""``gate`` is its first operand where the second is positive, 0 elsewhere whatever the first is."""
 DTYPES = ("f64", "f32", "bf16", "f16")
 SEED = "i64"
 """The dtype of dropout seeds, which no arithmetic takes."""

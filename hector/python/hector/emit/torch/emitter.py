@@ -31,7 +31,6 @@ _ELEMENTWISE = {
     "div": "{0} / {1}",
     "equal": "({0} == {1}).to({0}.dtype)",
     "neg": "-{0}",
-    "step": "({0} > 0).to({0}.dtype)",
     "leaky_relu": "functional.leaky_relu({0}, {slope})",
     "leaky_step": "torch.where({0} > 0, {0}.new_ones(()), {slope})",
     "elu": "functional.elu({0}, {alpha})",
@@ -44,6 +43,7 @@ _ELEMENTWISE = {
     "power": "{0} ** {exponent}",
     "maximum": "maximum({0}, {1})",
     "minimum": "minimum({0}, {1})",
+    "gate": "torch.ops.aten.threshold_backward({0}, {1}, 0)",
     "clamp": "{0}.clamp({low!r}, {high!r})",
     "clamp_step": "(({0} >= {low!r}) & ({0} <= {high!r})).to({0}.dtype)",
     **{

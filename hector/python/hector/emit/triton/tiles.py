@@ -43,7 +43,6 @@ _TEXT = {
     "abs": "tl.abs({0})",
     "sign": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0}))",
     "relu": "tl.where({0} < 0, 0.0, {0})",
-    "step": "({0} > 0).to(tl.float32)",
     "leaky_relu": "tl.where({0} > 0, {0}, {0} * {slope!r})",
     "leaky_step": "tl.where({0} > 0, 1.0, {slope!r})",
     "elu": "tl.where({0} > 0, {0}, {alpha!r} * expm1({0}))",
@@ -59,7 +58,9 @@ _TEXT = {
     "cos": "tl.cos({0})",
     "maximum": "larger({0}, {1})",
     "minimum": "-larger(-({0}), -({1}))",
-    "clamp": "tl.where({0} < {low!r}, {low!r}, tl.where({0} > {high!r}, {high!r}, {0}))",
+    "gate": "tl.where({1} <= 0, 0.0, {0})",
+    "clamp": "tl.where(tl.where({0} < {low!r}, {low!r}, {0}) > {high!r}, {high!r}, "
+    "tl.where({0} < {low!r}, {low!r}, {0}))",
     "clamp_step": "(({0} >= {low!r}) & ({0} <= {high!r})).to(tl.float32)",
     "detach": "{0}",
 }
