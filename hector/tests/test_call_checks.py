@@ -4,6 +4,7 @@
 import pytest
 import torch
 from relational_layers import LAYERS, graph, inputs, maker
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hector
@@ -92,6 +93,24 @@ def test_compile_arguments():
         hector.compile(3)
     with pytest.raises(TypeError, match="name every argument"):
         hector.compile(lambda g, *xs: xs[0])
+
+
+def test_transforms_of_functions_are_refused():
+    layer, x = hector.compile(lambda g, x: hector.aggregate(x[g.src], g)), torch.zeros(13, 2)
+    g = graph()
+    transformed = {
+        "grad": lambda: torch.func.grad(lambda x: layer(g, x).sum())(x),
+        "vmap": lambda: torch.func.vmap(lambda x: layer(g, x))(x[None]),
+        "jvp": lambda: torch.func.jvp(lambda x: layer(g, x), (x,), (x,)),
+    }
+    for transform in transformed.values():
+        with pytest.raises(RuntimeError, match="call the eager function"):
+            transform()
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="call the eager function"):
+        layer(g, forward_ad.make_dual(x, x))
+    expected = layer.function(g, x + 1)
+    found = torch.func.vmap(lambda x: layer.function(g, x))(x[None] + 1)[0]
+    torch.testing.assert_close(found, expected)
 
 
 class HostMemory(torch.Tensor):

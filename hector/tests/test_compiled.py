@@ -154,6 +154,17 @@ def test_a_plan_made_in_inference_mode_serves_training():
     check("rgat", "auto", g, tensors)
 
 
+def test_a_graph_made_in_inference_mode_serves_training():
+    with torch.inference_mode():
+        g = graph()
+    tensors = inputs("rgcn", g, maker(torch.float64), 3, 4)
+    check("rgcn", "auto", g, tensors)
+    layer = COMPILED["rgcn", "auto"]
+    whole = torch.compile(lambda *t: layer(g, *t), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(whole(*tensors), layer(g, *tensors))
+    whole(*tensors).sum().backward()
+
+
 def test_double_backward_is_refused_and_first_is_not():
     g = graph()
     tensors = inputs("rgcn", g, maker(torch.float64), 3, 4)

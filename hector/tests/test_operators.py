@@ -104,6 +104,11 @@ ELEMENTWISE = {
     "larger": lambda g, x, b: torch.maximum(x[g.src], x[g.dst]) + torch.minimum(x[g.src], b),
     "broadcast": lambda g, x, b, norm: norm[:, None] * x[g.src] * b + norm[:, None],
     "detach": lambda g, x: x[g.src].detach() * x[g.dst],
+    "written otherwise": lambda g, x, b: (
+        torch.add(x[g.src], x[g.dst], alpha=2)
+        - torch.sub(b, +x[g.src], alpha=0.5)
+        + torch.rsub(x[g.src], 1) * F.softplus(x[g.dst], beta=2)
+    ),
     "conversion to what it is": lambda g, x: x[g.src].double().to(x.dtype).type_as(x),
 }
 FEATURES = {
@@ -124,6 +129,11 @@ FEATURES = {
     "views": lambda g, x: x[g.src].view(-1, 3, 2).transpose(1, 2).squeeze(1)[:, 1:].contiguous(),
     "permute": lambda g, x: x.view(-1, 3, 2, 1).permute(0, 2, 3, 1).movedim(1, 3).swapaxes(1, 2),
     "expand": lambda g, x: x[:, :1].expand(-1, 3) + x[:, :3].broadcast_to(x.shape[0], 3),
+    "names of NumPy": lambda g, x: x.sum(axis=-1, keepdims=True) + torch.mean(x, axis=1)[:, None],
+    "several at once": lambda g, x: (
+        x[:, None, :, None].squeeze((1, 3)).view(-1, 3, 2).movedim((1, 2), (2, 1))
+    ),
+    "shape of a weight": lambda g, x, M: x @ M * M.shape[0] ** -0.5 * M.size(1),
     "like": lambda g, x: x.view(-1, 2, 3).reshape_as(x) + x[:, :1].expand_as(x),
     "narrow": lambda g, x: x.narrow(1, 2, 3) + x.select(1, 0)[:, None],
     "weights": lambda g, x, M, b: x @ (M.sum(0) * torch.cat([b, b])[:D, None]),

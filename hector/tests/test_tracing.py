@@ -70,6 +70,18 @@ UNSUPPORTED = {
     "two matrices": (
         lambda g, x: hector.linear(x, x[:, :, None, None, None]), "linear of", r"\(rows, k\)",
     ),
+    "overwritten": (lambda g, x: torch.relu_(x * 2), "relu_", "x = x"),
+    "inplace": (
+        lambda g, x: torch.nn.functional.elu(x, inplace=True)[g.src], "inplace", "leave it out",
+    ),
+    "no dimension": (lambda g, x: x[g.src].sum([]), "over everything", "name feature"),
+    "no dimension to average": (lambda g, x: x[g.src].mean(()), "over everything", "name feature"),
+    "index of a truth": (lambda g, x: x[g.src][:, True], "indexing by a bool", "slices"),
+    "compared rows": (lambda g, x: x if x.shape[0] == 3 else x * 2, "number of rows", "mean"),
+    "compared shapes": (lambda g, x: x if x.shape == x.shape else x * 2, "number of rows", "mean"),
+    "power of rows": (lambda g, x: x * x.shape[0] ** -0.5, "number of rows", "reduce='mean'"),
+    "new tensor": (lambda g, x: torch.zeros_like(x), "torch.zeros_like", "pass it"),
+    "stacked": (lambda g, x: torch.hstack([x, x]), "torch.hstack", "torch.cat"),
     "no seed": (lambda g, x: hector.dropout(x[g.src], 0.5, None), "seed", "int64 tensor"),
 }  # fmt: skip
 
@@ -141,103 +153,43 @@ def test_result_must_be_a_tensor():
         run(lambda g, x: 3, x())
 
 
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.randn(RELATIONS, 3, 3))
-        self.out = torch.nn.Linear(3, 2)
-        self.slope = 0.2
-        self.norms = torch.nn.ModuleList([torch.nn.Linear(3, 3, bias=False)])
-
-    def message(self, g, x):
-        return hector.linear(x[g.src], self.weight[g.rel])
-
-    def eager(self, g, x):
-        h = torch.nn.functional.leaky_relu(hector.aggregate(self.message(g, x), g), self.slope)
-        return self.out(self.norms[0](h))
-
-    forward = hector.compile(eager)
+def test_a_weight_is_not_expanded_to_rows():
+    for expand in (lambda g, x, b: b.expand(g.num_nodes, 2), lambda g, x, b: b.expand_as(x[:, :2])):
+        with pytest.raises(
+            RuntimeError, match=r"a weight expanded to rows .* is a sum of products"
+        ):
+            run(
+                lambda g, x, b, e=expand: torch.cat([x, e(g, x, b)], 1)[g.src],
+                x(),
+                torch.ones(1, 2),
+            )
 
 
-def test_methods_of_modules():
-    torch.manual_seed(0)
-    layer, g, features = Layer(), graph(), x()
-    torch.testing.assert_close(layer(g, features), layer.eager(g, features))
-    layer(g, features).sum().backward()
-    found = {name: p.grad.clone() for name, p in layer.named_parameters()}
-    layer.zero_grad()
-    layer.eager(g, features).sum().backward()
-    for name, parameter in layer.named_parameters():
-        torch.testing.assert_close(found[name], parameter.grad)
+def test_autocast_inside():
+    def layer(g, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return hector.aggregate(x[g.src], g)
+
+    with pytest.raises(RuntimeError, match=r"a change of autocast .* around the call"):
+        run(layer, x())
 
 
-def test_replaced_parameters_and_changed_values_are_seen():
-    torch.manual_seed(0)
-    layer, g, features = Layer(), graph(), x()
-    layer(g, features)
-    layer.weight = torch.nn.Parameter(torch.randn(RELATIONS, 3, 3))
-    torch.testing.assert_close(layer(g, features), layer.eager(g, features))
-    layer.slope = 0.9
-    torch.testing.assert_close(layer(g, features), layer.eager(g, features))
-    layer.out = torch.nn.Identity()
-    torch.testing.assert_close(layer(g, features), layer.eager(g, features))
-
-
-class Stack(torch.nn.Module):
-    def __init__(self, depth):
-        super().__init__()
-        convs = [hector.nn.RGCNConv(3, 3, RELATIONS) for _ in range(depth)]
-        self.layers = torch.nn.ModuleList(convs)
-
-    def eager(self, g, x):
-        for layer in self.layers:
-            x = torch.relu(layer(g, x))
-        return x
-
-    forward = hector.compile(eager)
-
-
-def test_compiled_layers_inside_a_compiled_method_become_one_program():
-    torch.manual_seed(0)
-    stack, g, features = Stack(3), graph(), x()
-    torch.testing.assert_close(stack(g, features), stack.eager(g, features))
-    assert Stack.forward.explain(stack, g, features).source.count("def ") == 2
-    stack.layers.append(hector.nn.RGCNConv(3, 3, RELATIONS))
-    torch.testing.assert_close(stack(g, features), stack.eager(g, features))
-
-
-class Everything(torch.nn.Module):
-    """Holds parameters in every way that PyTorch offers."""
-
-    def __init__(self):
-        super().__init__()
-        self.heads, self.shape = 2, (2, 3)
-        self.listed = torch.nn.ParameterList([torch.randn(RELATIONS, 6, 6) for _ in range(2)])
-        self.named = torch.nn.ParameterDict({"a": torch.nn.Parameter(torch.randn(RELATIONS, 6))})
-        self.inner = torch.nn.ModuleDict({"linear": torch.nn.Linear(6, 6)})
-        self.mlp = torch.nn.Sequential(
-            torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.LayerNorm(6),
-            torch.nn.PReLU(), torch.nn.GELU(),
-        )  # fmt: skip
-        self.embedding = torch.nn.Embedding(RELATIONS, 6)
-        self.register_buffer("scale", torch.ones(6))
-
-    def eager(self, g, x):
-        for weight in self.listed:
-            x = hector.aggregate(hector.linear(x[g.src], weight[g.rel]), g, reduce="mean")
-        x = x + hector.aggregate(self.named["a"][g.rel] * self.embedding(g.rel), g)
-        x = self.mlp(self.inner["linear"](x)) * self.scale
-        return x.view(-1, *self.shape).sum(1) + x.view(x.shape[0], self.heads, -1).mean(1)
-
-    forward = hector.compile(eager)
-
-
-def test_parameters_wherever_they_are():
-    torch.manual_seed(0)
-    module, g, features = Everything().eval(), graph(), torch.randn(NODES, 6)
-    torch.testing.assert_close(module(g, features), module.eager(g, features))
-    whole = torch.compile(module, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(whole(g, features), module.eager(g, features))
-    module.train()
-    with pytest.raises(RuntimeError, match="global generator"):
-        module(g, features)
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (
+            lambda g, x: x * torch.zeros(x.shape[0], 3),
+            TypeError,
+            "zeros().*made outside and passed",
+        ),
+        (lambda g, x: x.sum(5), IndexError, "sum: dimension 5"),
+        (lambda g, x: x.sum((1, 1)), IndexError, "appears twice"),
+        (lambda g, x: x.clamp(), ValueError, "clamp without a bound"),
+        (lambda g, x: torch.cat([x, x[:, 0]], 1), ValueError, "cat of"),
+        (lambda g, x: x.view(13, 3, 1).movedim((1, 2), (1, 1)), ValueError, "movedim"),
+        (lambda g, x: torch.nn.functional.layer_norm(x, ()), ValueError, "layer_norm over"),
+    ],
+)
+def test_what_fails_eagerly_too_names_the_line(function, error, text):
+    with pytest.raises(error, match=rf"{__file__}:\d+: `.*{text}"):
+        run(function, x())

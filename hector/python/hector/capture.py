@@ -39,6 +39,8 @@ class Recipe:
         last extents, which the program has fixed.
     guards : tuple of (path, value)
         Plain values that the program depends on.
+    functions : tuple of path
+        Functions that it depends on; Dynamo guards the identity of those that it looks at.
     graph : str
         Name of the graph's argument.
     degenerate : tuple of bool
@@ -51,6 +53,7 @@ class Recipe:
     program: str
     inputs: tuple[tuple[Path, tuple[int, int] | None, torch.dtype | None, tuple[int, ...]], ...]
     guards: tuple[tuple[Path, Any], ...]
+    functions: tuple[Path, ...]
     graph: str
     degenerate: tuple[bool, ...]
     active: tuple[bool, ...]
@@ -90,13 +93,14 @@ def _recipe() -> Any:
 def _fetch(arguments: Mapping[str, Any], path: Path) -> Any:
     value = arguments[path[0]]
     for name in path[1:]:
-        value = getattr(value, name)
+        value = getattr(value, name, None)
     return value
 
 
 def watched(path: Path, value: object) -> bool:
     """Whether Dynamo is to compare a value; it guards types and lengths of modules by itself."""
-    return is_plain(value) and path[-1] not in ("__len__", "__class__")
+    plain = is_plain(value) and not callable(value)
+    return plain and path[-1] not in ("__len__", "__class__")
 
 
 class Preparing(Protocol):
@@ -120,13 +124,14 @@ def captured(compiled: Preparing, arguments: dict[str, Any]) -> Any:
     Tensor or tuple of Tensor
     """
     comptime(_prepare)
-    program, inputs, guards, name, degenerate, active, sequence = _recipe()
+    program, inputs, guards, functions, name, degenerate, active, sequence = _recipe()
     g = arguments[name]
     counts = (g.num_nodes, g.num_edges, g.num_relations, g.num_node_types)
     # Comparisons are how Dynamo learns what the program depends on: they become its guards.
     pairs = zip(counts, degenerate, strict=False)
     fits = all((count == 1) if one else (count != 1) for count, one in pairs)
     fits = fits and all(_fetch(arguments, path) == expected for path, expected in guards)
+    fits = fits and all(callable(_fetch(arguments, path)) for path in functions)
     tensors = []
     for path, affine, dtype, extents in inputs:
         value = _fetch(arguments, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from hector._errors import unsupported
 from hector.compiler import Built, Candidates, rounded
 from hector.cost import CPU, GPU
 from hector.emit import Emitter
@@ -35,6 +38,12 @@ __all__ = ["Compiled", "compile"]
 
 _KEPT = 8
 """Kinds of calls that are remembered for each graph."""
+
+
+def _transformed() -> bool:
+    """Whether a transform of ``torch.func``, or forward differentiation, is under way."""
+    functorch: object = torch._C._functorch.peek_interpreter_stack()
+    return functorch is not None or forward_ad._current_level >= 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,14 @@ class Compiled:
         vars(method).update(function=self.function, explain=self.explain, compiled=self)
         setattr(owner, name, method)
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where an import finds it; else what it was made of, to be traced again."""
+        path: str = getattr(self, "__qualname__", self.name)
+        found: Any = sys.modules.get(self.__module__)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        return path if found is self else (Compiled, (self.function, self.forms, self.emitter))
+
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -119,6 +136,11 @@ class Compiled:
             return captured(self, self._by_name(args, kwargs))
         if any(isinstance(value, TracedGraph) for value in (*args, *kwargs.values())):
             return self.function(*args, **kwargs)  # called by a function that is being traced
+        if _transformed():
+            raise unsupported(
+                f"{self.name}: torch.func (grad, vmap, jvp ..) and forward-mode derivatives do not "
+                f"see into compiled functions; call the eager function (compiled.function) there"
+            )
         known = self._known(args, kwargs)
         if known is None:
             call = self._match(args, kwargs)
@@ -185,6 +207,11 @@ class Compiled:
             program=register_program(built, call.trace, call.graph.device),
             inputs=inputs,
             guards=tuple(guard for guard in call.trace.guards if watched(*guard)),
+            functions=tuple(
+                path
+                for path, value in call.trace.guards
+                if callable(value) and path[-1] != "__class__"
+            ),
             graph=next(name for name, value in arguments.items() if value is call.graph),
             degenerate=call.trace.degenerate,
             active=tuple(built.backward is not None and on for on in built.lowered.active),

@@ -146,6 +146,8 @@ class Graph:
             count = int(node_type.max()) + 1 if node_type.numel() else 0
         if isinstance(count, bool) or not isinstance(count, int):
             raise TypeError(f"Graph: num_node_types must be an int, not {type(count).__name__}")
+        if count < 0:
+            raise ValueError(f"Graph: num_node_types must not be negative, got {count}")
         return count
 
     def _current_versions(self) -> tuple[int, ...]:

@@ -34,7 +34,8 @@ def handle_of(plan: Plan) -> Tensor:
     memory = np.array(number)
     _PLANS[number] = plan
     weakref.finalize(memory, _PLANS.pop, number, None).atexit = False
-    return torch.from_numpy(memory)
+    with torch.inference_mode(False):  # autograd cannot save what is made in inference mode
+        return torch.from_numpy(memory)
 
 
 def plan_of(handle: Tensor) -> Plan:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
 from hector.frontend.numbers import TracedInt
 from hector.frontend.record import Call, Recorder, SpaceVar
-from hector.frontend.shapes import broadcast, reshape
+from hector.frontend.shapes import broadcast, one_row, reshape
 from hector.ir.types import Space
 
 __all__ = ["ELEMENTWISE", "binary", "unary"]
@@ -25,48 +26,60 @@ def binary(name: str) -> Callable[..., Call]:
 
     def handler(r: Recorder, x: Any, y: Any, *, alpha: Any = 1) -> Call:
         if alpha != 1:
-            raise r.refuse(f"{name}(alpha=..)", "multiply first")
+            y = binary("mul")(r, y, alpha) if isinstance(y, Call) else y * alpha
         if not isinstance(x, Call):
             x = _number(r, x, y, name)
         if not isinstance(y, Call):
             y = _number(r, y, x, name)
         if name in ("maximum", "minimum") and x.kind == "const":
             x, y = y, x
+        alike = one_row(x, y)
         shape, var = broadcast(r, x, y, name)
-        return r.call("binary", (x, y), shape, var, op=name)
+        return r.call("binary", (x, y), shape, var, op=name, one_row=alike)
 
     return handler
 
 
 def _number(r: Recorder, value: Any, other: Call, name: str) -> Call:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise r.refuse(f"{name} with a {type(value).__name__}", "use a tensor or a number")
-    return r.const(value, other.dtype)
+    return r.const(float(value), other.dtype)
 
 
 def _plain(name: str) -> Callable[..., Call]:
     return lambda r, x: unary(r, x, name)
 
 
+def _out_of_place(r: Recorder, inplace: bool) -> None:
+    """Refuse to overwrite what may be an argument, or be read again."""
+    if inplace:
+        raise r.refuse("inplace=True", "leave it out: nothing is changed in place")
+
+
 def _relu(r: Recorder, input: Call, inplace: bool = False) -> Call:
+    _out_of_place(r, inplace)
     return unary(r, input, "relu")
 
 
 def _silu(r: Recorder, input: Call, inplace: bool = False) -> Call:
+    _out_of_place(r, inplace)
     return unary(r, input, "silu")
 
 
 def _leaky_relu(
     r: Recorder, input: Call, negative_slope: float = 0.01, inplace: bool = False
 ) -> Call:
+    _out_of_place(r, inplace)
     return unary(r, input, "leaky_relu", slope=float(negative_slope))
 
 
 def _elu(r: Recorder, input: Call, alpha: float = 1.0, inplace: bool = False) -> Call:
+    _out_of_place(r, inplace)
     return unary(r, input, "elu", alpha=float(alpha))
 
 
 def _selu(r: Recorder, input: Call, inplace: bool = False) -> Call:
+    _out_of_place(r, inplace)
     raised = unary(r, input, "elu", alpha=1.6732632423543772)
     return binary("mul")(r, raised, 1.0507009873554805)
 
@@ -77,8 +90,13 @@ def _gelu(r: Recorder, input: Call, approximate: str = "none") -> Call:
     return unary(r, input, "gelu")
 
 
-def _softplus(r: Recorder, input: Call) -> Call:
-    return unary(r, input, "softplus")
+def _softplus(r: Recorder, input: Call, beta: float = 1, threshold: float = 20) -> Call:
+    if threshold != 20 or not beta:
+        raise r.refuse(f"softplus(beta={beta}, threshold={threshold})", "leave the threshold out")
+    if beta == 1:
+        return unary(r, input, "softplus")
+    raised = unary(r, binary("mul")(r, input, float(beta)), "softplus")
+    return binary("div")(r, raised, float(beta))
 
 
 def _logsigmoid(r: Recorder, input: Call) -> Call:
@@ -86,6 +104,7 @@ def _logsigmoid(r: Recorder, input: Call) -> Call:
 
 
 def _mish(r: Recorder, input: Call, inplace: bool = False) -> Call:
+    _out_of_place(r, inplace)
     return binary("mul")(r, input, unary(r, unary(r, input, "softplus"), "tanh"))
 
 
@@ -93,8 +112,8 @@ def _prelu(r: Recorder, input: Call, weight: Call) -> Call:
     r.require(weight, Space.WEIGHT, "prelu's slope")
     if len(input.shape) > 2 and weight.shape != (1,):
         weight = reshape(r, weight, (*weight.shape, *(1,) * (len(input.shape) - 2)))
-    negative = unary(r, unary(r, input, "neg"), "relu")
-    return binary("sub")(r, unary(r, input, "relu"), binary("mul")(r, negative, weight))
+    negative = _clamp(r, input, max=0)  # its slope is 1 at 0 too, as prelu's is the weight there
+    return binary("add")(r, unary(r, input, "relu"), binary("mul")(r, negative, weight))
 
 
 def _square(r: Recorder, input: Call) -> Call:
@@ -110,6 +129,8 @@ def _pow(r: Recorder, x: Any, exponent: Any) -> Call:
 
 
 def _clamp(r: Recorder, input: Call, min: Any = None, max: Any = None) -> Call:
+    if min is None and max is None:
+        raise ValueError("clamp without a bound")
     bounds = [-math.inf if min is None else min, math.inf if max is None else max]
     if not all(isinstance(bound, int | float) for bound in bounds):
         raise r.refuse("clamp to tensors", "use torch.maximum and torch.minimum")
@@ -143,6 +164,7 @@ def _dropout(r: Recorder, x: Call, p: Any, seed: Any) -> Call:
 def _torch_dropout(
     r: Recorder, input: Call, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Call:
+    _out_of_place(r, inplace)
     if training and p > 0:
         raise r.refuse(
             "dropout that draws from the global generator",
@@ -163,6 +185,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "prelu": _prelu, "square": _square, "pow": _pow, "clamp": _clamp, "clip": _clamp,
     "clamp_min": lambda r, input, min: _clamp(r, input, min),
     "clamp_max": lambda r, input, max: _clamp(r, input, None, max),
+    "rsub": lambda r, input, other, alpha=1: binary("sub")(r, other, input, alpha=alpha),
     "detach": _detach, "hector_dropout": _dropout, "dropout": _torch_dropout,
 }  # fmt: skip
 """Handlers by name."""

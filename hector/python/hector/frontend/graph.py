@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -24,6 +25,11 @@ class TracedGraph:
     def __init__(self, recorder: Recorder, graph: Graph) -> None:
         self.recorder = recorder
         self._graph = graph
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The graph's, for ``isinstance``."""
+        return Graph
 
     def __getattr__(self, name: str) -> Any:
         maps = {
@@ -45,7 +51,8 @@ def is_plain(value: object) -> bool:
     """Whether a trace may be specialised to a value: it has equality and never changes."""
     if isinstance(value, tuple):
         return all(is_plain(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
+    plain = bool | int | float | str | torch.dtype | FunctionType | BuiltinFunctionType
+    return value is None or isinstance(value, plain)
 
 
 class TracedModule:
@@ -63,6 +70,9 @@ class TracedModule:
         Notes that the traced program depends on a plain value.
     """
 
+    # Names of its own are mangled: all others are the module's.
+    __slots__ = ("__guard", "__lift", "__module", "__path", "__recorder")
+
     def __init__(
         self,
         recorder: Recorder,
@@ -71,43 +81,68 @@ class TracedModule:
         lift: Callable[[tuple[str, ...], Tensor], Symbol],
         guard: Callable[[tuple[str, ...], object], None],
     ) -> None:
-        self._recorder, self._module, self._path = recorder, module, path
-        self._lift, self._guard = lift, guard
+        own = {"recorder": recorder, "module": module, "path": path, "lift": lift, "guard": guard}
+        for name, value in own.items():
+            object.__setattr__(self, f"_TracedModule__{name}", value)
 
-    def _wrap(self, name: str, value: object) -> Any:
-        path = (*self._path, name)
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The module's, for ``isinstance``."""
+        return type(self.__module)
+
+    def __wrap(self, name: str, value: object) -> Any:
+        path = (*self.__path, name)
         if isinstance(value, Tensor):
-            return self._lift(path, value)
+            return self.__lift(path, value)
         if isinstance(value, nn.Module):
-            self._guard((*path, "__class__"), type(value))
-            return TracedModule(self._recorder, value, path, self._lift, self._guard)
+            self.__guard((*path, "__class__"), type(value))
+            return TracedModule(self.__recorder, value, path, self.__lift, self.__guard)
         if is_plain(value):
-            self._guard(path, value)
+            self.__guard(path, value)
             return value
-        raise self._recorder.refuse(
-            f"the attribute {name} of {type(self._module).__name__} ({type(value).__name__})",
-            "use tensors, modules, numbers, strings, None, or tuples of these last three",
+        raise self.__recorder.refuse(
+            f"the attribute {name} of {type(self.__module).__name__} ({type(value).__name__})",
+            "use tensors, modules, functions, numbers, strings, None, or tuples of these last four",
         )
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(type(self._module), name, None)
-        if isinstance(method, FunctionType):
-            return MethodType(method, self)
-        return self._wrap(name, getattr(self._module, name))
+        kind = type(self.__module)
+        if name not in vars(self.__module):
+            method = getattr(kind, name, None)
+            if isinstance(inspect.getattr_static(kind, name, None), staticmethod | classmethod):
+                return method
+            if isinstance(method, FunctionType):
+                return MethodType(method, self)
+        if name == "_modules" and isinstance(self.__module, nn.ModuleDict):
+            return {key: self[key] for key in self.__module if len(self)}
+        if not hasattr(self.__module, name):
+            self.__guard((*self.__path, name), None)
+        return self.__wrap(name, getattr(self.__module, name))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise self.__recorder.refuse(
+            f"assignment to self.{name}",
+            "later calls run no Python: return the value, and assign it outside",
+        )
 
     def __getitem__(self, key: object) -> Any:
-        return self._wrap(str(key), getattr(self._module, str(key)))
+        if isinstance(key, int):
+            key = key % max(len(self), 1) if key < 0 else key
+        return self.__wrap(str(key), getattr(self.__module, str(key)))
 
     def __len__(self) -> int:
-        count = len(self._module)  # type: ignore[arg-type]
-        self._guard((*self._path, "__len__"), count)
+        count = len(self.__module)
+        self.__guard((*self.__path, "__len__"), count)
         return count
 
     def __iter__(self) -> Iterator[Any]:
         return (self[number] for number in range(len(self)))
 
+    def __contains__(self, key: object) -> bool:
+        return len(self) > 0 and key in self.__module
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Trace through the module's ``forward``; its hooks do not run."""
-        forward = type(self._module).forward
+        forward = type(self.__module).forward
         inner = getattr(forward, "function", forward)  # a compiled method is traced through
         return inner(self, *args, **kwargs)

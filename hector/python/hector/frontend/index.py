@@ -27,9 +27,16 @@ class RowCount:
             "last extents, or pass the number as an argument",
         )
 
-    __int__ = __index__ = __float__ = __bool__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __floordiv__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+    def __repr__(self) -> str:
+        return "the number of rows"
+
+
+for _name in (
+    "int index float bool add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod "
+    "pow rpow divmod neg abs round lt gt le ge eq ne"
+).split():
+    setattr(RowCount, f"__{_name}__", RowCount._refuse)
+RowCount.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from hector.frontend.index import GraphIndex
+from hector.frontend.index import GraphIndex, RowCount
 from hector.frontend.record import DTYPES, Call, Recorder
 from hector.frontend.shapes import axis, broadcast_to, concat, getitem, permute, reshape
+from hector.ir.types import Space
 
 __all__ = ["LAYOUT"]
 
@@ -58,8 +59,11 @@ def _unsqueeze(r: Recorder, x: Call, dim: int) -> Call:
 def _squeeze(r: Recorder, x: Call, dim: Any = None) -> Call:
     if dim is None:
         raise r.refuse("squeeze of every dimension", "name the dimension")
-    where = axis(r, x, dim)
-    return x if x.shape[where] != 1 else getitem(r, x, (slice(None),) * where + (0,))
+    dims = dim if isinstance(dim, tuple | list) else (dim,)
+    for where in sorted((axis(r, x, d) for d in dims), reverse=True):
+        if x.shape[where] == 1:
+            x = getitem(r, x, (slice(None),) * where + (0,))
+    return x
 
 
 def _stack(r: Recorder, tensors: Any, dim: int = 0) -> Call:
@@ -93,18 +97,26 @@ def _transpose(r: Recorder, x: Call, dim0: int, dim1: int) -> Call:
     return permute(r, x, tuple(dims))
 
 
-def _movedim(r: Recorder, x: Call, source: int, destination: int) -> Call:
-    dims = list(range(len(x.shape)))
-    moved = dims.pop(axis(r, x, source))
-    dims.insert(axis(r, x, destination), moved)
-    return permute(r, x, tuple(dims))
+def _movedim(r: Recorder, x: Call, source: Any, destination: Any) -> Call:
+    sources, places = (
+        [axis(r, x, d) for d in (dims if isinstance(dims, tuple | list) else (dims,))]
+        for dims in (source, destination)
+    )
+    if len(sources) != len(places) or len({*sources}) != len({*places}) != len(places):
+        raise ValueError(f"movedim from {source} to {destination} of a tensor of shape {x.shape}")
+    placed = dict(zip(places, sources, strict=True))
+    others = iter(i for i in range(len(x.shape)) if i not in sources)
+    return permute(r, x, tuple(placed[i] if i in placed else next(others)
+                               for i in range(len(x.shape))))  # fmt: skip
 
 
 def _like(change: Callable[[Recorder, Call, Any], Call]) -> Callable[..., Call]:
     def handler(r: Recorder, x: Call, other: Call) -> Call:
         if not isinstance(other, Call):
             raise r.refuse("a shape that is not a traced tensor's", "use a traced tensor")
-        return change(r, x, other.shape)
+        if not other.shape or other.var.space is Space.WEIGHT:
+            return change(r, x, other.shape)
+        return change(r, x, (RowCount(r, other.shape[0]), *other.shape[1:]))
 
     return handler
 

@@ -36,6 +36,12 @@ class TracedInt:
         self._value, self._fix, self._record = value, fix, record
         self._scale, self._offset = scale, offset
 
+    @classmethod
+    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+        from hector.frontend.symbol import Symbol
+
+        return Symbol.__torch_function__(*args, **kwargs)
+
     def fixed(self) -> int:
         """The plain number."""
         self._fix()

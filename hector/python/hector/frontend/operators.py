@@ -35,11 +35,15 @@ _CONDITION = (
 )
 _IN_PLACE = "nothing is changed in place: write x = x + y"
 _ROWS = "use hector.aggregate(message, g, reduce=..) to reduce edges to nodes"
+_MADE = "tensors are arguments: pass it, or write x * 0 + value"
 _REMEDIES = {
     **dict.fromkeys("__lt__ __le__ __gt__ __ge__ __eq__ __ne__ lt le gt ge".split(), _CONDITION),
     **dict.fromkeys("where masked_fill __and__ __or__ __xor__ __invert__".split(), _CONDITION),
-    **dict.fromkeys("__iadd__ __isub__ __imul__ __itruediv__ add_ mul_ copy_".split(), _IN_PLACE),
+    **dict.fromkeys("__iadd__ __isub__ __imul__ __itruediv__".split(), _IN_PLACE),
     **dict.fromkeys("scatter scatter_add scatter_reduce index_add segment_reduce".split(), _ROWS),
+    **dict.fromkeys("hstack vstack column_stack row_stack".split(), "use torch.cat(.., dim)"),
+    **dict.fromkeys("zeros_like ones_like full_like empty_like".split(), _MADE),
+    **dict.fromkeys("new_zeros new_ones new_full new_empty new_tensor".split(), _MADE),
     "max": "use amax(dim), which gives values only, or hector.aggregate(.., reduce='max')",
     "min": "use amin(dim), which gives values only",
     "log1p": "use torch.log(1 + x)",
@@ -60,7 +64,8 @@ _REMEDIES = {
 
 def remedy(name: str) -> str:
     """What to write instead of an operator that is not supported."""
-    return _REMEDIES.get(name, _SUPPORTED)
+    in_place = name.endswith("_") and not name.endswith("__")
+    return _REMEDIES.get(name, _IN_PLACE if in_place else _SUPPORTED)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {

@@ -21,6 +21,15 @@ SEED = "i64"
 """What an int64 tensor of no dimension is; nothing but dropout takes it."""
 
 
+_WITHOUT_HISTORY = ("input", "const", "seed", "keep")
+
+
+def _autocast() -> tuple[object, ...]:
+    """Whether autocast is on, and its dtype, for each kind of device that graphs are on."""
+    kinds = ("cpu", "cuda")
+    return tuple((torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
+
+
 def _shown(space: Space) -> str:
     name = space.value.replace("_", " ")
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
@@ -32,6 +41,14 @@ class SpaceVar:
     def __init__(self, space: Space | None = None) -> None:
         self._parent: SpaceVar | None = None
         self._space = space
+        self._either: tuple[SpaceVar, SpaceVar] | None = None
+
+    @classmethod
+    def either(cls, a: SpaceVar, b: SpaceVar) -> SpaceVar:
+        """Of what two tensors of one row each give: rows of either, the other may be a weight."""
+        made = cls()
+        made._either = (a, b)
+        return made
 
     def root(self) -> SpaceVar:
         """The variable that stands for all joined with this one."""
@@ -40,16 +57,21 @@ class SpaceVar:
     @property
     def space(self) -> Space | None:
         """The space, or None while nothing has decided it."""
-        return self.root()._space
+        root = self.root()
+        if root._space is None and root._either is not None:
+            a, b = (each.space for each in root._either)
+            return b if a in (None, Space.WEIGHT) and b is not Space.WEIGHT else a
+        return root._space
 
     def join(self, other: SpaceVar) -> bool:
         """Make both one; False where they are known to differ."""
         a, b = self.root(), other.root()
         if a is b:
             return True
-        if a._space is not None and b._space is not None and a._space is not b._space:
+        mine, yours = a.space, b.space
+        if mine is not None and yours is not None and mine is not yours:
             return False
-        b._space = a._space if b._space is None else b._space
+        b._space = mine if yours is None else yours
         a._parent = b
         return True
 
@@ -97,6 +119,7 @@ class Recorder:
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
         self.calls: list[Call] = []
+        self._autocast = _autocast()
 
     def call(
         self,
@@ -107,7 +130,10 @@ class Recorder:
         dtype: str | None = None,
         **attrs: Any,
     ) -> Call:
-        """Record an operation; the dtype is that of the operands unless given."""
+        """Record an operation; the dtype is that of the operands unless given.
+
+        Where the function has switched gradients off, the result is detached.
+        """
         if kind != "keep" and any(operand.dtype == SEED for operand in operands):
             remedy = "compute the seed before the call, or pass it as an int"
             raise self.refuse("an int64 tensor that is not simply a seed of hector.dropout", remedy)
@@ -119,9 +145,17 @@ class Recorder:
                     f" in hector.compile; convert them before the call"
                 )
             (dtype,) = dtypes
+        if self._autocast != _autocast():
+            raise self.refuse("a change of autocast", "set it around the call of the function")
         call = Call(kind, operands, attrs, shape, var, dtype, user_location())
         self.calls.append(call)
-        return call
+        return call if torch.is_grad_enabled() or kind in _WITHOUT_HISTORY else self.detached(call)
+
+    def detached(self, x: Call) -> Call:
+        """Record that no gradient passes a tensor."""
+        attrs = {"op": "detach", "attrs": {}}
+        self.calls.append(Call("unary", (x,), attrs, x.shape, x.var, x.dtype, user_location()))
+        return self.calls[-1]
 
     def const(self, number: float, dtype: str) -> Call:
         """Record a Python number."""
@@ -151,6 +185,30 @@ class Recorder:
                 f"g.dst or g.rel first, so that both have one row an edge"
             )
         return a.var
+
+    def settle(self) -> None:
+        """Give every tensor of one row its space, once all that was recorded is known.
+
+        A result's rows are those of an operand: of the one that is asked for one kind of rows only,
+        since a weight may be asked for several.
+        """
+        pairs = [call for call in self.calls if call.attrs.get("one_row")]
+        asked: dict[SpaceVar, set[Space | None]] = {}
+        for call in pairs:
+            for x in call.operands:
+                asked.setdefault(x.var.root(), set()).add(call.var.space)
+        for call in reversed(pairs):
+            space = call.var.space
+            if space in (None, Space.WEIGHT) or any(x.var.space is space for x in call.operands):
+                continue
+            free = [x.var for x in call.operands if x.var.space is None]
+            free.sort(key=lambda var: len(asked.get(var.root(), ())))
+            if free:
+                free[0].join(SpaceVar(space))
+        for call in pairs:
+            for x in call.operands:
+                if call.var.space is None and x.var.space not in (None, Space.WEIGHT):
+                    call.var.join(x.var)
 
     def refuse(self, what: str, remedy: str) -> Exception:
         """An UnsupportedError at the user's line."""

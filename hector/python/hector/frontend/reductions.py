@@ -16,11 +16,13 @@ __all__ = ["REDUCTIONS", "reduce_sum"]
 
 
 def _reduce(r: Recorder, kind: str, x: Call, dim: Any, keepdim: bool) -> Call:
-    if dim is None:
+    if dim is None or dim in ((), []):  # PyTorch takes no dimension for all
         raise r.refuse(
             "a sum or mean over everything", "name feature dimensions, or sum outside the function"
         )
     dims = dim if isinstance(dim, tuple | list) else (dim,)
+    if len(dims) != len({axis(r, x, d) for d in dims}):
+        raise IndexError(f"a dimension appears twice in {dim}")
     axes = tuple(sorted({axis(r, x, d) for d in dims}))
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     shape = kept if keepdim else tuple(n for i, n in enumerate(x.shape) if i not in axes)
@@ -101,8 +103,10 @@ def _layer_norm(
     eps: float = 1e-05,
 ) -> Call:
     extents = tuple(normalized_shape)
-    if input.shape[len(input.shape) - len(extents) :] != extents or len(extents) > (
-        len(input.shape) - 1
+    if (
+        not extents
+        or input.shape[len(input.shape) - len(extents) :] != extents
+        or len(extents) > (len(input.shape) - 1)
     ):
         raise ValueError(f"layer_norm over {extents} of a tensor of shape {input.shape}")
     dims = tuple(range(len(input.shape) - len(extents), len(input.shape)))

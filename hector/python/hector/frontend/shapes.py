@@ -11,7 +11,16 @@ from hector.frontend.location import user_location
 from hector.frontend.record import Call, Recorder, SpaceVar
 from hector.ir.types import MAPS, Space
 
-__all__ = ["axis", "broadcast", "broadcast_to", "concat", "getitem", "permute", "reshape"]
+__all__ = [
+    "axis",
+    "broadcast",
+    "broadcast_to",
+    "concat",
+    "getitem",
+    "one_row",
+    "permute",
+    "reshape",
+]
 
 
 def axis(r: Recorder, x: Call, dim: Any) -> int:
@@ -26,6 +35,17 @@ def axis(r: Recorder, x: Call, dim: Any) -> int:
     if not isinstance(dim, int) or not -rank <= dim < rank:
         raise IndexError(f"dimension {dim} of a tensor of shape {x.shape} ({x.location})")
     return dim % rank
+
+
+def one_row(x: Call, y: Call) -> bool:
+    """Whether both have one row, so that rows and a weight that broadcasts look alike."""
+    known = [call.var.space for call in (x, y)]
+    rows = len(x.shape) == len(y.shape) > 0 and x.shape[0] == y.shape[0] == 1
+    return (
+        rows
+        and (known[0] is not known[1] or known[0] is None)
+        and (None in known or Space.WEIGHT in known)
+    )
 
 
 def broadcast(r: Recorder, x: Call, y: Call, name: str) -> tuple[tuple[int, ...], SpaceVar]:
@@ -49,6 +69,8 @@ def broadcast(r: Recorder, x: Call, y: Call, name: str) -> tuple[tuple[int, ...]
                 f"{user_location()}: {x.shape} and {y.shape} do not broadcast in {name}{rows}"
             )
     shape = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+    if one_row(x, y):
+        return shape, SpaceVar.either(x.var, y.var)
     for low, high in ((x, y), (y, x)):
         short = len(low.shape) < len(high.shape)
         same = len(low.shape) == len(high.shape) > 0
@@ -93,14 +115,25 @@ def _extents(r: Recorder, shape: tuple[Any, ...], what: str) -> list[int]:
 
 def broadcast_to(r: Recorder, x: Call, *shape: Any) -> Call:
     """Record an expansion of features of extent 1; rows stay rows."""
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    by_rows = any(isinstance(item, RowCount) for item in wanted)
     extents = _extents(r, shape, "expand")
+    if len(extents) > len(x.shape):
+        r.require(x, Space.WEIGHT, "expand to more dimensions")
+        x = reshape(r, x, (*(1,) * (len(extents) - len(x.shape)), *x.shape))
     if len(extents) != len(x.shape):
-        raise r.refuse(f"expand of {x.shape} to {tuple(extents)}", "add the dimensions first")
+        raise ValueError(f"expand of {x.shape} to {tuple(extents)}")
     pairs = zip(x.shape, extents, strict=True)
     new = tuple(old if extent == -1 else extent for old, extent in pairs)
     if any(old not in (1, extent) for old, extent in zip(x.shape, new, strict=True)):
         raise ValueError(f"expand of {x.shape} to {tuple(extents)}")
     if new[:1] != x.shape[:1]:
+        if by_rows:
+            raise r.refuse(
+                "a weight expanded to rows",
+                "in arithmetic it broadcasts by itself, and a product of a concatenation is a sum "
+                "of products: torch.cat([x, w], 1) @ M is x @ M[:k] + w @ M[k:]",
+            )
         r.require(x, Space.WEIGHT, "expand along dimension 0")
     return x if new == x.shape else r.call("broadcast", (x,), new, x.var)
 
@@ -151,7 +184,8 @@ def getitem(r: Recorder, x: Call, key: Any) -> Call:
         return r.call("gather", (x,), shape, SpaceVar(through.source), map=key.map)
     items = list(key) if isinstance(key, tuple) else [key]
     for item in items:
-        if not (item is None or item is Ellipsis or isinstance(item, int | slice)):
+        basic = isinstance(item, int | slice) and not isinstance(item, bool)
+        if not (item is None or item is Ellipsis or basic):
             text = f"indexing by a {type(item).__name__}"
             raise r.refuse(text, "use g.src, g.dst, g.rel, a node type, slices, integers or None")
     used = sum(item is not None and item is not Ellipsis for item in items)

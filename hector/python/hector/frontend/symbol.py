@@ -12,8 +12,10 @@ from torch import Tensor
 
 from hector.frontend import operators
 from hector.frontend.index import RowCount
+from hector.frontend.location import located
 from hector.frontend.numbers import TracedInt
 from hector.frontend.record import DTYPES, Call, Recorder
+from hector.ir.types import Space
 
 __all__ = ["Symbol"]
 
@@ -35,8 +37,8 @@ class Symbol:
     def shape(self) -> tuple[Any, ...]:
         """Extents; the first is a ``RowCount``, unless the tensor is known to have no rows."""
         shape = self._call.shape
-        if not shape:
-            return ()
+        if not shape or self._call.var.space is Space.WEIGHT:
+            return shape
         return (RowCount(self._recorder, shape[0]), *shape[1:])
 
     def size(self, dim: int | None = None) -> Any:
@@ -55,7 +57,8 @@ class Symbol:
     @property
     def dtype(self) -> torch.dtype:
         """As ``Tensor.dtype``."""
-        return next(dtype for dtype, name in DTYPES.items() if name == self._call.dtype)
+        known = (dtype for dtype, name in DTYPES.items() if name == self._call.dtype)
+        return next(known, torch.int64)  # of a seed
 
     @property
     def T(self) -> Any:  # noqa: N802
@@ -71,7 +74,7 @@ class Symbol:
         return run(self._recorder, name, (self, *args), kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         if name not in operators.HANDLERS:
             raise self._recorder.refuse(f"Tensor.{name}", operators.remedy(name))
@@ -93,6 +96,7 @@ class Symbol:
         name = operators.FUNCTIONS.get(func)
         if name is None:
             shown = str(getattr(func, "__qualname__", None) or getattr(func, "__name__", func))
+            shown = shown.replace("_VariableFunctionsClass", "torch")
             raise recorder.refuse(shown, operators.remedy(shown.rpartition(".")[2]))
         return run(recorder, name, args, kwargs or {})
 
@@ -118,6 +122,9 @@ class Symbol:
 
     def __abs__(self) -> Any:
         return self._apply("abs")
+
+    def __pos__(self) -> Symbol:
+        return self
 
     def __repr__(self) -> str:
         return f"Symbol(shape={self._call.shape}, dtype={self._call.dtype})"
@@ -158,6 +165,15 @@ def _find(args: object, kwargs: object) -> Recorder:
     raise TypeError("no traced tensor among the arguments")
 
 
+_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
+"""NumPy's names of arguments, which PyTorch takes too."""
+
+_ITSELF = frozenset(
+    "contiguous to type_as float double half bfloat16 dropout hector_dropout".split()
+)
+"""What may return its argument; everything else returns a new tensor."""
+
+
 def _unwrap(recorder: Recorder, value: Any, seeded: bool = False) -> Any:
     if isinstance(value, TracedInt):
         return value if seeded else value.fixed()
@@ -181,14 +197,25 @@ def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         raise recorder.refuse(f"the operator {name}", operators.remedy(name))
     handler = operators.HANDLERS[name]
     seeded = name == "hector_dropout"
-    positional = tuple(_unwrap(recorder, arg, seeded) for arg in args)
-    named = {key: _unwrap(recorder, value, seeded) for key, value in kwargs.items()}
+    positional = tuple(_unwrap(recorder, arg, seeded and i == 2) for i, arg in enumerate(args))
+    signature = inspect.signature(handler)
+    named = {
+        _NUMPY[key] if key in _NUMPY and key not in signature.parameters else key:
+        _unwrap(recorder, value, seeded and key == "seed")
+        for key, value in kwargs.items()
+    }  # fmt: skip
     try:
-        inspect.signature(handler).bind(recorder, *positional, **named)
+        signature.bind(recorder, *positional, **named)
     except TypeError as error:
         what = f"this form of {name} ({error})"
         raise recorder.refuse(what, operators.remedy(name)) from error
-    result = handler(recorder, *positional, **named)
+    try:
+        result = handler(recorder, *positional, **named)
+    except (IndexError, TypeError, ValueError) as error:
+        raise located(error, name) from error
     if isinstance(result, tuple):
         return tuple(Symbol(recorder, item) for item in result)
+    same = any(result is operand for operand in positional)
+    if same and name not in _ITSELF and not torch.is_grad_enabled():
+        result = recorder.detached(result)
     return Symbol(recorder, result)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hector.frontend.graph import TracedGraph, TracedModule, is_plain
+from hector.frontend.location import is_own, raised_at
 from hector.frontend.lowering import feature_shape, to_ir
 from hector.frontend.numbers import TracedInt
 from hector.frontend.record import DTYPES, SEED, Call, Recorder, SpaceVar
@@ -205,6 +206,20 @@ class _Tracer:
         )
 
 
+def _run(function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+    """The function on symbols; what it fails with there says which line did."""
+    try:
+        return function(*args, **kwargs)
+    except (AttributeError, TypeError) as error:
+        if is_own(error) or not raised_at(error):
+            raise
+        raise type(error)(
+            f"{raised_at(error)}: {error}. This was while hector.compile traced it, when tensors "
+            f"and numbers of rows are symbols: what PyTorch does not take of them (a new tensor of "
+            f"so many rows, say) is made outside and passed as an argument"
+        ) from error
+
+
 def trace(
     function: Callable[..., Any], graph: Graph, args: tuple[object, ...],
     kwargs: Mapping[str, object], names: Mapping[int, str],
@@ -236,7 +251,8 @@ def trace(
     tracer = _Tracer(graph)
     positional = [tracer.argument(names[i], value) for i, value in enumerate(args)]
     keyword = {name: tracer.argument(name, value) for name, value in kwargs.items()}
-    returned = function(*positional, **keyword)
+    with torch.enable_grad():  # so that a no_grad inside the function shows
+        returned = _run(function, positional, keyword)
     sequence = isinstance(returned, tuple | list)
     results = tuple(returned) if sequence else (returned,)
     for result in results:
@@ -245,6 +261,7 @@ def trace(
                 f"{function.__name__} returned a {type(result).__name__}; compiled functions "
                 f"return a tensor, or a tuple of tensors, computed from their arguments"
             )
+    tracer.recorder.settle()
     calls = tracer.recorder.calls
     name = re.sub(r"\W", "_", function.__name__)
     traced = to_ir(name if name.isidentifier() else "function", calls, [r._call for r in results])
