@@ -158,11 +158,12 @@ def test_a_graph_made_in_inference_mode_serves_training():
     with torch.inference_mode():
         g = graph()
     tensors = inputs("rgcn", g, maker(torch.float64), 3, 4)
-    check("rgcn", "auto", g, tensors)
     layer = COMPILED["rgcn", "auto"]
     whole = torch.compile(lambda *t: layer(g, *t), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(whole(*tensors), layer(g, *tensors))
-    whole(*tensors).sum().backward()
+    for run in (lambda *t: layer(g, *t), whole):  # Eager text cannot be trained on such ids.
+        out = run(*tensors)
+        torch.testing.assert_close(out, LAYERS["rgcn"](graph(), *tensors))
+        out.sum().backward()
 
 
 def test_double_backward_is_refused_and_first_is_not():
