@@ -10,65 +10,129 @@ from typing import Any
 
 from bench_schema import Row, arguments
 from beside_keep import against, mean, offloading, prediction
-from drive_use import Watch, measure_drive, median_bytes
+from drive_use import Drive, Use, Watch, measure_drive
 from sections import Results
 from stacks import Stack
-from strategies import DEVICE, Strategy, offloader
+from strategies import DEVICE, Measured, Strategy, offloader
+
+# Seconds to wait for a planner that plans again and again, beside a drive whose rate varies.
+PATIENCE = 30.0
 
 
-def over_disk(results: Results, folder: str, shape: tuple[int, int, int, int]) -> None:
+class OverDisk:
     """The disk alone, nothing computed again: all of the drive, no slower, no higher a peak.
 
     Micro-batches of one sample, all forward and then all backward, as the first stage of a pipeline
     has them: where the GPU makes 90 GB/s of activations and the drive takes 3, groups of a whole
     batch are as large as all that a drive takes in a forward pass.
     """
-    hidden, layers, batch, tokens = shape
-    work = Stack(hidden, layers, batch, tokens, micro_batches=batch)
-    staging = 512 << 20 if DEVICE.type == "cuda" else 4 << 20
-    watch = Watch(lambda: work.forward_seconds)
-    before = work.run(Strategy("keep"))
-    with tempfile.TemporaryDirectory(dir=folder) as spill:
-        on_disk: list[int] = []
 
-        def look(off: Any, step: Callable[[], object]) -> None:
-            watch(off, step)
-            if off.plan is not None:
-                on_disk.extend(g.nbytes for g in off.plan.groups if g.where.value == "disk")
+    def __init__(self, results: Results, shape: tuple[int, int, int, int]) -> None:
+        hidden, layers, batch, tokens = shape
+        self.results = results
+        self.work = Stack(hidden, layers, batch, tokens, micro_batches=batch)
+        self.staging = 512 << 20 if DEVICE.type == "cuda" else 4 << 20
+        # What a block saves most of: transfers that are measured alone have this size.
+        self.unit = self.work.x[:1].nbytes
+        self.keep = self.run_keep("at first")
 
-        name = f"disk tier alone ({folder})"
-        arguments = offloading(spill=spill, ssd="32GiB", max_slowdown=0.01, backlog=staging, host=0)
-        ours = work.run(offloader(name, None, watch=look, **arguments))
-        keep = mean(before, work.run(Strategy("keep")))
-        nbytes = median_bytes(on_disk) if on_disk else 1 << 20
-        drive = measure_drive(spill, nbytes, max(staging // nbytes, 1))
-    use = watch.median(drive)
-    writing, reading = use.shares(drive)
-    share = max(writing, reading)
-    by_write = writing >= reading
-    low, high = watch.spread(drive)
-    results.add(
-        Row(
-            work=f"{work.name}: {ours.name}",
-            ours=(use.written / use.forward if by_write else use.read / use.backward) / 1e9,
-            unit="GB/s",
-            limit=(drive.write if by_write else drive.read) / 1e9,
-            limit_name="the drive's writes" if by_write else "the drive's reads",
-            ratio=share,
-            target=">= 95 % of (measured bandwidth x time available) used, slow-down <= 1 %,"
-            " peak no higher than keep's",
-            met=share >= 0.95 and ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak,
-            note=f"step {ours.ms / keep.ms - 1:+.1%} beside keep's {keep.ms:.1f} ms;"
-            f" {against(ours, keep)}{prediction(ours)}; {sum(on_disk) / 1e9:.2f} GB a step;"
-            f" writes in the forward pass {writing:.1%} of {drive.write / 1e9:.2f} GB/s"
-            f" ({low:.0%} to {high:.0%} in {watch.steps} steps), reads in the backward pass"
-            f" {reading:.1%} of {drive.read / 1e9:.2f}; transfers of {nbytes >> 20} MiB,"
-            f" {staging >> 20} MiB at a time",
+    def run_keep(self, when: str) -> Measured:
+        """Plain training."""
+        found = self.work.run(Strategy("keep", settle=2, steps=4))
+        self.results.remember(self.work.name, found, f"keep, {when}")
+        return found
+
+    def drive(self, folder: str, spill: str) -> Drive:
+        """What the drive gives by itself."""
+        found = measure_drive(spill, self.unit, max(self.staging // self.unit, 1), seconds=0.5)
+        print(
+            f"{folder}: the drive alone writes {found.write / 1e9:.3f} GB/s, reads"
+            f" {found.read / 1e9:.3f}",
+            flush=True,
         )
+        return found
+
+    def run(self, folder: str) -> None:
+        """A plan with one folder, then keeping everything once more."""
+        watch = Watch(lambda: self.work.forward_seconds)
+        rates: list[Any] = []
+        with tempfile.TemporaryDirectory(dir=folder) as spill:
+            before = self.drive(folder, spill)
+
+            def look(off: Any, step: Callable[[], object]) -> None:
+                rates.append(off.report()["steering"])
+                watch(off, step)
+
+            name = f"disk tier alone ({folder})"
+            options = offloading(
+                spill=spill, ssd="32GiB", max_slowdown=0.01, backlog=self.staging, host=0
+            )
+            ours = self.work.run(
+                offloader(name, None, watch=look, settled=9, patience=PATIENCE, steps=4, **options)
+            )
+            after = self.drive(folder, spill)
+        drive = Drive((before.write + after.write) / 2, (before.read + after.read) / 2)
+        print(f"steering: {rates}", flush=True)
+        for use in watch.uses:
+            print(f"{folder}: {use.text(drive)}", flush=True)
+        self.results.remember(self.work.name, ours)
+        self.results.keep_raw(
+            f"{self.work.name}: {name}, use",
+            {
+                "alone_before": vars(before),
+                "alone_after": vars(after),
+                "steps": [vars(use) for use in watch.uses],
+                "steering": rates,
+            },
+        )
+        self.show(folder, ours, watch, drive)
+        keep = self.run_keep(f"after {folder}")
+        self.keep = mean(self.keep, keep)
+        self.show(folder, ours, watch, drive)
+        self.keep = keep
+        self.work.check_losses()
+
+    def show(self, folder: str, ours: Measured, watch: Watch, drive: Drive) -> None:
+        """Add the row with what is known, and write it."""
+        use, keep = watch.median(drive), self.keep
+        writing, reading = use.shares(drive)
+        share = max(writing, reading)
+        by_write = writing >= reading
+        low, high = watch.spread(drive)
+        self.results.add(
+            Row(
+                work=f"{self.work.name}: {ours.name}",
+                ours=(use.written / use.forward if by_write else use.read / use.backward) / 1e9,
+                unit="GB/s",
+                limit=(drive.write if by_write else drive.read) / 1e9,
+                limit_name="the drive's writes" if by_write else "the drive's reads",
+                ratio=share,
+                target=">= 95 % of (measured bandwidth x time available) used, slow-down <= 1 %,"
+                " peak no higher than keep's",
+                met=share >= 0.95 and ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak,
+                note=f"step {ours.ms / keep.ms - 1:+.1%} beside keep's {keep.ms:.1f} ms;"
+                f" {against(ours, keep)}{prediction(ours)}; {_bytes(use)};"
+                f" {writing:.1%} of what the drive writes alone ({drive.write / 1e9:.2f} GB/s),"
+                f" {low:.0%} to {high:.0%} in {len(watch.uses)} steps; reads {reading:.1%} of"
+                f" {drive.read / 1e9:.2f}; alone it has transfers of {self.unit >> 20} MiB,"
+                f" {self.staging >> 20} MiB at a time",
+            )
+        )
+        self.results.save()
+
+
+def _bytes(use: Use) -> str:
+    return (
+        f"{use.written / 1e9:.3f} GB written in the {use.forward:.4f} s of the forward pass,"
+        f" {use.read / 1e9:.3f} read in the {use.backward:.4f} s of the backward pass"
     )
-    results.remember(work.name, ours)
-    results.remember(work.name, keep, f"keep beside {folder}")
-    work.check_losses()
+
+
+def over_disk(results: Results, shape: tuple[int, int, int, int], *folders: str) -> None:
+    """Each folder in turn."""
+    work = OverDisk(results, shape)
+    for folder in folders:
+        work.run(folder)
 
 
 def main(options: argparse.Namespace) -> None:
@@ -77,8 +141,7 @@ def main(options: argparse.Namespace) -> None:
     shape = (8192, 4, 16, 1024)
     if options.quick or DEVICE.type == "cpu":
         shape = (1024, 2, 4, 1024) if DEVICE.type == "cuda" else (64, 3, 4, 64)
-    for folder in (tempfile.gettempdir(), "/dev/shm"):
-        results.section(over_disk, folder, shape)
+    results.section(over_disk, shape, tempfile.gettempdir(), "/dev/shm")
     results.finish()
 
 

@@ -13,7 +13,7 @@ import json
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import ssdtrain
 from datapath_core import PinnedPool, io
 from datapath_core.streams import Scheduler
 
-__all__ = ["Drive", "Use", "Watch", "measure_drive", "median_bytes", "moved"]
+__all__ = ["Drive", "Use", "Watch", "measure_drive", "moved"]
 
 
 @dataclass
@@ -42,7 +42,7 @@ def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0
     It is the engine, the volume and the scheduler that an offloader has, with pinned memory at the
     other end.
     """
-    extents = max(at_a_time, min(64, (4 << 30) // nbytes))
+    extents = max(at_a_time, min(64, (1 << 30) // nbytes))
     name = "cuda:0" if DEVICE.type == "cuda" else "cpu"
     with (
         io.Engine() as engine,
@@ -53,10 +53,10 @@ def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0
         buffers = [pool.allocate(nbytes) for _ in range(at_a_time)]
         places = [volume.allocate(nbytes) for _ in range(extents)]
 
-        def rate(*, write: bool, seconds: float) -> float:
+        def rate(*, write: bool, least: int, seconds: float = 0.0) -> float:
             waiting: deque[Any] = deque()
             begun, count = time.perf_counter(), 0
-            while count < extents or time.perf_counter() - begun < seconds:
+            while count < least or time.perf_counter() - begun < seconds:
                 if len(waiting) == at_a_time:
                     waiting.popleft().result()
                 place, buffer = places[count % extents], buffers[count % at_a_time]
@@ -68,8 +68,11 @@ def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0
             return count * nbytes / (time.perf_counter() - begun)
 
         # Once around before it counts: the files grow.
-        rate(write=True, seconds=0)
-        found = Drive(rate(write=True, seconds=seconds), rate(write=False, seconds=seconds))
+        rate(write=True, least=extents)
+        found = Drive(
+            rate(write=True, least=2 * at_a_time, seconds=seconds),
+            rate(write=False, least=2 * at_a_time, seconds=seconds),
+        )
         for place in places:
             place.free()
     return found
@@ -77,12 +80,18 @@ def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0
 
 @dataclass
 class Use:
-    """Of one step: bytes moved in the time available, and that time in seconds."""
+    """Of one step: bytes moved in the time available, and that time in seconds.
+
+    ``on_disk`` are the bytes that went there in the step, ``behind`` those that stayed because the
+    drive was.
+    """
 
     written: float
     read: float
     forward: float
     backward: float
+    on_disk: int = 0
+    behind: int = 0
 
     def shares(self, drive: Drive) -> tuple[float, float]:
         """Used parts of both directions' bandwidth."""
@@ -91,27 +100,56 @@ class Use:
             self.read / (drive.read * self.backward),
         )
 
+    def text(self, drive: Drive) -> str:
+        """All of it, for people."""
+        writing, reading = self.shares(drive)
+        return (
+            f"forward {self.forward:.4f} s, {self.written / 1e9:.3f} GB written ({writing:.1%});"
+            f" backward {self.backward:.4f} s, {self.read / 1e9:.3f} GB read ({reading:.1%});"
+            f" {self.on_disk / 1e9:.3f} GB went, {self.behind / 1e9:.3f} stayed: drive behind"
+        )
+
 
 @dataclass
 class Watch:
     """Traces some steps one by one; `forward_seconds` tells of the last one's forward pass."""
 
     forward_seconds: Callable[[], float]
-    steps: int = 5
+    steps: int = 4
     uses: list[Use] = field(default_factory=list)
 
     def __call__(self, off: ssdtrain.Offloader, step: Callable[[], object]) -> None:
         """Run steps, each from an idle device to an idle one."""
+        seconds, reports = [], []
+        for _ in range(self.steps):
+            _synchronize()
+            begun = time.perf_counter()
+            step()
+            _synchronize()
+            seconds.append((self.forward_seconds(), time.perf_counter() - begun))
+            reports.append(off.report())
         with tempfile.TemporaryDirectory() as folder:
-            for _ in range(self.steps):
-                _synchronize()
-                begun = time.perf_counter()
-                step()
-                _synchronize()
-                seconds = time.perf_counter() - begun
-                off.trace(path := Path(folder) / "trace.json")
-                events = json.loads(path.read_text())["traceEvents"]
-                self.uses.append(_use(events, self.forward_seconds(), seconds))
+            off.trace(path := Path(folder) / "trace.json")
+            events = json.loads(path.read_text())["traceEvents"]
+        begins = sorted(e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("step "))
+        if len(begins) < self.steps:
+            raise ValueError(f"the trace has {len(begins)} steps of {self.steps}")
+        spans = {lane: list(_spans(events, lane)) for lane in ("disk write", "disk read")}
+        for begin, (forward, whole), report in zip(
+            begins[-self.steps :], seconds, reports, strict=True
+        ):
+            turn, end = begin * 1e-6 + forward, begin * 1e-6 + whole
+            behind = report["kept_by_reason"].get("drives behind", {"bytes": 0})
+            self.uses.append(
+                Use(
+                    moved(spans["disk write"], begin * 1e-6, turn),
+                    moved(spans["disk read"], turn, end),
+                    forward,
+                    whole - forward,
+                    report["bytes"]["disk"],
+                    behind["bytes"],
+                )
+            )
 
     def median(self, drive: Drive) -> Use:
         """The step of the median share of writing."""
@@ -124,14 +162,6 @@ class Watch:
         return min(shares), max(shares)
 
 
-def _use(events: Sequence[dict[str, Any]], forward: float, seconds: float) -> Use:
-    begins = [e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("step ")]
-    begin, turn, end = (begins[-1] * 1e-6 + later for later in (0.0, forward, seconds))
-    written = moved(_spans(events, "disk write"), begin, turn)
-    read = moved(_spans(events, "disk read"), turn, end)
-    return Use(written, read, forward, seconds - forward)
-
-
 def _spans(events: Sequence[dict[str, Any]], lane: str) -> Iterator[tuple[float, float, int]]:
     for event in events:
         if event["ph"] == "X" and event["cat"] == lane:
@@ -139,7 +169,7 @@ def _spans(events: Sequence[dict[str, Any]], lane: str) -> Iterator[tuple[float,
             yield begin, begin + event["dur"] * 1e-6, event["args"].get("bytes", 0)
 
 
-def moved(spans: Iterator[tuple[float, float, int]], begin: float, end: float) -> float:
+def moved(spans: Iterable[tuple[float, float, int]], begin: float, end: float) -> float:
     """Bytes that a lane moved in a time: spans overlap, but end one after the other."""
     total, free = 0.0, 0.0
     for started, ended, nbytes in sorted(spans, key=lambda span: span[1]):
@@ -156,13 +186,3 @@ def moved(spans: Iterator[tuple[float, float, int]], begin: float, end: float) -
 def _synchronize() -> None:
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
-
-
-def median_bytes(sizes: Sequence[int]) -> int:
-    """The size in whose groups half of the bytes are, or in smaller ones."""
-    half, total = sum(sizes) / 2, 0
-    for nbytes in sorted(sizes):
-        total += nbytes
-        if total >= half:
-            return nbytes
-    raise ValueError("no sizes")

@@ -37,9 +37,9 @@ class Results:
         self._begun = time.monotonic()
 
     def add(self, *rows: Row) -> None:
-        """Take rows and show them."""
+        """Take rows, in the place of earlier ones of the same work, and show them."""
         for row in rows:
-            self._rows.append(row)
+            self._rows = [*(other for other in self._rows if other.work != row.work), row]
             ratio = "" if row.ratio is None else f", ratio {row.ratio:.3f}"
             met = "" if row.met is None else f", {'met' if row.met else 'MISSED'}: {row.target}"
             print(f"-- {row.work}: {row.ours:.4g} {row.unit}{ratio}{met}; {row.note}", flush=True)
@@ -47,6 +47,10 @@ class Results:
     def remember(self, work: str, found: Measured, name: str | None = None) -> None:
         """Keep raw figures."""
         self._extra[f"{work}: {name or found.name}"] = asdict(found)
+
+    def keep_raw(self, name: str, figures: object) -> None:
+        """Keep other raw figures."""
+        self._extra[name] = figures
 
     def section(
         self,
@@ -63,9 +67,13 @@ class Results:
             self._failed.append(name)
             self._extra["failed"] = self._failed
         empty_device()
+        self.save()
+        print(f"[{time.monotonic() - self._begun:.0f} s]", flush=True)
+
+    def save(self) -> None:
+        """Write what there is, as soon as there is a row."""
         if self._rows:
             write(self._path, self._title, self._rows, extra=self._extra)
-        print(f"[{time.monotonic() - self._begun:.0f} s]", flush=True)
 
     def finish(self) -> None:
         """End the program with an error if a section failed."""

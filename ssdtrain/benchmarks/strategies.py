@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -44,8 +45,8 @@ class Strategy:
     """A name, a context for the forward pass, and whether blocks are checkpointed.
 
     ``settle`` steps run before the timed ones; then as many more as it takes until ``is_settled``
-    has been true for ``settled`` in a row: planning, too, stops the step in which it happens.
-    ``watch`` sees the step, after the timed ones.
+    has been true for ``settled`` in a row, but for no more than ``patience`` seconds: planning,
+    too, stops the step in which it happens. ``watch`` sees the step, after the timed ones.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Strategy:
     steps: int = 5
     is_settled: Callable[[], bool] | None = None
     settled: int = SETTLED
+    patience: float = math.inf
     close: Callable[[], None] = lambda: None
     report: Callable[[], dict[str, Any]] = dict
     watch: Callable[[Callable[[], object]], None] | None = None
@@ -104,7 +106,11 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
         for _ in range(strategy.settle):
             step()
         settled = 0 if strategy.is_settled else strategy.settled
+        begun = time.perf_counter()
         while strategy.is_settled and settled < strategy.settled:
+            if time.perf_counter() - begun > strategy.patience:
+                print(f"{strategy.name}: not settled after {strategy.patience:.0f} s", flush=True)
+                break
             step()
             settled = settled + 1 if strategy.is_settled() else 0
         before = strategy.report()
@@ -173,6 +179,7 @@ def offloader(
     *,
     settle: int = 4,
     settled: int = SETTLED,
+    patience: float = math.inf,
     steps: int = 5,
     watch: Callable[[ssdtrain.Offloader, Callable[[], object]], None] | None = None,
     **arguments: Any,
@@ -203,6 +210,7 @@ def offloader(
         steps=steps,
         is_settled=is_settled if arguments.get("plan", "auto") == "auto" else None,
         settled=settled,
+        patience=patience,
         close=close,
         report=off.report,
         watch=None if watch is None else lambda step: watch(off, step),

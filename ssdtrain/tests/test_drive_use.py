@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from drive_use import Drive, Use, measure_drive, median_bytes, moved
+from drive_use import Drive, Use, measure_drive, moved
 
 
 def test_bytes_within_a_time() -> None:
@@ -27,13 +27,6 @@ def test_bytes_within_a_time() -> None:
 def test_shares_are_of_each_directions_own_time() -> None:
     use = Use(written=1e9, read=1e9, forward=0.5, backward=1.0)
     assert use.shares(Drive(write=4e9, read=2e9)) == (0.5, 0.5)
-
-
-def test_half_of_the_bytes() -> None:
-    assert median_bytes([1, 1, 1, 1, 64]) == 64
-    assert median_bytes([2, 2, 2, 1]) == 2
-    with pytest.raises(ValueError, match="no sizes"):
-        median_bytes([])
 
 
 def test_a_drive_has_both_rates(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import statistics
 from pathlib import Path
 
 import pytest
+from plan_steps import LINK, gpt, micro_batches
 
-from ssdtrain.correction import averaged, corrected, typical
+from ssdtrain.correction import averaged, corrected, faster_drive, typical
 from ssdtrain.optimise import optimise
 from ssdtrain.plan import Limits, Plan, Prediction
 from ssdtrain.simulate import keep_everything, simulate
@@ -48,6 +49,12 @@ def result(timeline: Timeline, found: Prediction, seconds: float | None = None) 
     sizes = [group.nbytes for group in timeline.groups]
     seconds = found.seconds if seconds is None else seconds
     return StepResult(sizes, seconds, found.peak_bytes, found.wait_seconds)
+
+
+def in_use(rates: Rates, seconds: float) -> dict[str, tuple[int, float]]:
+    """Lanes of a step in which the drive was busy for so long in each direction."""
+    lanes = {"write": rates.write, "read": rates.read}
+    return {lane: (int(rate * seconds), seconds) for lane, rate in lanes.items()}
 
 
 def predicted(plan: Plan) -> Prediction:
@@ -245,3 +252,39 @@ def test_a_clock_that_swings_is_no_drift() -> None:
         steering.end_step(steering.begin_step(), result(timeline, predicted(plan), seconds))
     assert steering.begin_step().plan is plan
     assert steering.describe()["replans"] == 0
+
+
+def test_a_drive_is_planned_with_as_it_is_in_use() -> None:
+    step = micro_batches(gpt(8192, 2, 0.5 / 8, tokens=1024), 8)
+    assumed = dataclasses.replace(LINK, write=1.6e9, read=5e9, write_alone=1.7e9)
+    truth = dataclasses.replace(LINK, write=2.2e9, read=5e9)
+    limits = Limits(None, 0.01, GIB, 100 * GIB, allow_host=False, staging_bytes=GIB,
+                    allow_recompute=False)  # fmt: skip
+    steering = Steering(limits, lambda: assumed)
+    for _ in range(1 + KEPT_STEPS + 2 * LEARNING):
+        order = steering.begin_step()
+        found = keep_everything(step)
+        if order.mode == "planned":
+            assert order.plan is not None
+            found = simulate(step, truth, order.plan).prediction
+        timeline = step if order.profile else None
+        measured = dataclasses.replace(result(step, found), timeline=timeline,
+                                       lanes=in_use(truth, 0.1))  # fmt: skip
+        steering.end_step(order, measured)
+    assert steering.describe()["replans"] == 1
+    assert (
+        "the drive writes 2.20 GB/s where 1.70 were assumed" in steering.describe()["last_replan"]
+    )
+    plan = steering.current_plan
+    assert plan is not None
+    best = predicted(optimise(step, truth, limits))
+    assert predicted(plan).disk_bytes == pytest.approx(best.disk_bytes, rel=0.05)
+    assert predicted(plan).disk_bytes > 1.2 * predicted(optimise(step, assumed, limits)).disk_bytes
+
+
+def test_a_few_bytes_say_nothing_about_a_drive() -> None:
+    rates = dataclasses.replace(LINK, write=1e9, read=1e9)
+    moved = StepResult([1], 1.0, lanes={"write": (1 << 20, 1e-4), "read": (0, 0.0)})
+    assert faster_drive(rates, [moved] * 6) == ""
+    moved = dataclasses.replace(moved, lanes={"write": (1 << 30, 0.5)})
+    assert "2.15 GB/s" in faster_drive(rates, [moved] * 6)

@@ -12,7 +12,7 @@ from .simulate import simulate
 from .step_orders import StepResult
 from .timeline import Rates, Timeline
 
-__all__ = ["averaged", "corrected", "typical"]
+__all__ = ["averaged", "corrected", "faster_drive", "typical"]
 
 # One correction takes lanes to be this much faster or slower at most.
 _MOST = 4.0
@@ -22,6 +22,11 @@ _LEAST_WAIT = 0.005
 # Copies slow computation down by no more than this: at 55 GB/s one takes 1 to 2 % of a GPU's memory
 # bandwidth, and some of the power that its clock hangs on. Where it is more the clock has changed.
 _MOST_CONTENTION = 0.03
+# A drive that is measured in use says nothing by fewer bytes than these, or by smaller changes.
+_LEAST_OF_DRIVE = 64 << 20
+_DRIVE_TOLERANCE = 0.03
+# Faster by this much, it is worth another plan.
+_FASTER = 0.05
 # Lanes that are busy for less than this part of the step say nothing about contention.
 _LEAST_BUSY = 0.1
 
@@ -31,10 +36,11 @@ def corrected(
 ) -> tuple[Timeline, Rates]:
     """Return a timeline and rates for the next plan.
 
-    What computation took longer than predicted is laid to copies if they can have caused it
-    (``Rates.contention``); else it scales all of its times, by which everything kept is slower,
-    too. Lanes are taken to be so much slower or faster that computation waits as long as it did,
-    and what the peak then still exceeds the prediction by is added to what others allocate.
+    Drives have the rates that they had in these steps. What computation took longer than predicted
+    is laid to copies if they can have caused it (``Rates.contention``); else it scales all of its
+    times, by which everything kept is slower, too. Lanes are taken to be so much slower or faster
+    that computation waits as long as it did, and what the peak then still exceeds the prediction by
+    is added to what others allocate.
 
     Parameters
     ----------
@@ -53,6 +59,7 @@ def corrected(
     seconds = typical(result.seconds for result in results)
     waits = typical(result.wait_seconds for result in results)
     peak = int(statistics.median(result.peak_bytes for result in results))
+    rates = _with_drive(rates, results)
     fresh = results[-1].timeline
     if fresh is not None and fresh.signature == timeline.signature:
         timeline = fresh
@@ -62,6 +69,15 @@ def corrected(
         played = simulate(timeline, rates, plan).prediction
         timeline = _shifted(timeline, peak - played.peak_bytes)
     return timeline, rates
+
+
+def faster_drive(rates: Rates, results: Sequence[StepResult]) -> str:
+    """Why a plan may leave a drive idle: it writes faster in use than was assumed; "" if not."""
+    found, assumed = _with_drive(rates, results), max(rates.write, rates.write_alone)
+    write = max(found.write, found.write_alone)
+    if write <= assumed * (1 + _FASTER):
+        return ""
+    return f"the drive writes {write / 1e9:.2f} GB/s where {assumed / 1e9:.2f} were assumed"
 
 
 def typical(values: Iterable[float]) -> float:
@@ -82,6 +98,25 @@ def averaged(timelines: Sequence[Timeline]) -> Timeline:
     last = timelines[-1]
     mean = statistics.fmean(timeline.seconds for timeline in timelines)
     return _scaled(last, mean / last.seconds) if last.seconds > 0 else last
+
+
+def _with_drive(rates: Rates, results: Sequence[StepResult]) -> Rates:
+    """Return rates with the drive's as they were in use.
+
+    They are measured alone, with few bytes, before the first plan; a drive's rate depends on how
+    much it is given and on what else it does, and changes.
+    """
+    changed: dict[str, float] = {}
+    for lane in ("write", "read"):
+        moved = [result.lanes.get(lane, (0, 0.0)) for result in results]
+        nbytes, seconds = sum(m[0] for m in moved), sum(m[1] for m in moved)
+        assumed = max(getattr(rates, lane), getattr(rates, f"{lane}_alone"))
+        if nbytes < _LEAST_OF_DRIVE or seconds <= 0 or not assumed:
+            continue
+        factor = min(max(nbytes / seconds / assumed, 1 / _MOST), _MOST)
+        if abs(factor - 1) > _DRIVE_TOLERANCE:
+            changed |= {n: getattr(rates, n) * factor for n in (lane, f"{lane}_alone")}
+    return dataclasses.replace(rates, **changed)
 
 
 def _with_computation(

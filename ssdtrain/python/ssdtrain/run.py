@@ -42,6 +42,8 @@ class Run:
         How many groups the graph still holds.
     peak_bytes : int
         Of groups, between ticks.
+    lanes : dict
+        Of :class:`~ssdtrain.step_orders.StepResult`, set at the end.
     """
 
     def __init__(self, number: int, policy: Policy, profile: Profile | None = None) -> None:
@@ -55,6 +57,7 @@ class Run:
         self.needs = 0
         self.live = 0
         self.peak_bytes = 0
+        self.lanes: dict[str, tuple[int, float]] = {}
 
     def add(self, group: Group) -> int:
         """Enter a group; its position."""

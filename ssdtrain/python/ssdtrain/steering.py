@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .comparison import agree, differs, errors, medians
-from .correction import averaged, corrected, typical
+from .correction import averaged, corrected, faster_drive, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction, Where
 from .simulate import keep_everything, simulate
@@ -273,13 +273,14 @@ class Steering:
         shape.checked = True
         results = list(shape.measured)
         error = typical(result.seconds for result in results) / prediction.seconds - 1
-        if abs(error) <= CALIBRATION_TOLERANCE or not agree(results):
+        faster = faster_drive(self._known_rates(), results) if shape.replans < MOST_REPLANS else ""
+        if (abs(error) <= CALIBRATION_TOLERANCE and not faster) or not agree(results):
             return
         assert shape.plan is not None
         self._correct(shape, results)
         assert shape.timeline is not None
         found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
-        reason = self._unplanned(found, prediction)
+        reason = self._unplanned(found, prediction) or faster
         if reason and shape.replans < MOST_REPLANS:
             self._plan_again(shape, reason)
             return
@@ -341,7 +342,7 @@ class Steering:
             ``seconds``, ``peak_bytes``, ``wait_seconds`` or None; ``error`` (fractions by which
             the measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans``
             (how many are kept), ``replans`` (how many were made because of drift),
-            ``last_replan`` (why, or None); ``notes`` (list of str).
+            ``last_replan`` (why, or None); ``notes`` (list of str); ``rates`` (planned with) or None.
         """
         plan, results, notes = self._current()
         prediction = None if plan is None else plan.prediction
@@ -364,6 +365,7 @@ class Steering:
             "replans": len(self._replans),
             "last_replan": self._replans[-1] if self._replans else None,
             "notes": notes,
+            "rates": None if self._rates is None else dataclasses.asdict(self._rates),
         }
 
     @property

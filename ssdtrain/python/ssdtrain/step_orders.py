@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .plan import Plan
@@ -60,6 +60,9 @@ class StepResult:
         If it was asked for and could be measured.
     followed : bool
         False if the step left its plan on the way; such a step is no measurement of the plan.
+    lanes : mapping of str to (int, float)
+        Bytes that each lane of the schedulers moved since the step before, and the seconds in which
+        it was busy.
     """
 
     group_bytes: Sequence[int]
@@ -68,3 +71,4 @@ class StepResult:
     wait_seconds: float = 0.0
     timeline: Timeline | None = None
     followed: bool = True
+    lanes: Mapping[str, tuple[int, float]] = field(default_factory=dict)

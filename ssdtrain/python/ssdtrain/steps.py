@@ -58,6 +58,7 @@ class Steps:
         self.device: torch.device | None = None
         self._meter: Meter | None = None
         self._last_peak = 0
+        self._lanes: dict[str, tuple[int, float]] = {}
         self._orders: dict[Run, StepOrder] = {}
         self._ended: deque[Run] = deque()
         self.modules = ModuleNames()
@@ -104,7 +105,21 @@ class Steps:
             del self._orders[run]
         else:
             run.peak_bytes = self._peak(run, run.profile)
+            run.lanes = self._moved()
             self._ended.append(run)
+
+    def _moved(self) -> dict[str, tuple[int, float]]:
+        """Bytes and busy seconds of each lane since the last call."""
+        now = {
+            lane: (int(stats["bytes"]), float(stats["busy_seconds"]))
+            for lane, stats in self._streams.stats().items()
+        }
+        last, self._lanes = self._lanes, now
+        nothing = (0, 0.0)
+        return {
+            lane: (found[0] - last.get(lane, nothing)[0], found[1] - last.get(lane, nothing)[1])
+            for lane, found in now.items()
+        }
 
     def _hand_in(self) -> None:
         assert self.steering is not None
@@ -131,6 +146,7 @@ class Steps:
             wait_seconds=profile.wait_seconds(),
             timeline=profile.timeline() if profile.detailed else None,
             followed=run.policy.deviated is None and not short,
+            lanes=run.lanes,
         )
 
     # ------------------------------------------------------------------ memory
