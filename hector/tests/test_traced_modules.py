@@ -83,6 +83,44 @@ def test_compiled_layers_inside_a_compiled_method_become_one_program():
     torch.testing.assert_close(stack(g, features), stack.eager(g, features))
 
 
+NAMES = (["a", "b", "c"], [("a", "r", "b"), ("b", "r", "c"), ("a", "s", "a"), ("c", "r", "c")])
+LAYERS_INSIDE = {
+    "RGCN, bases": lambda: hector.nn.RGCNConv(6, 6, RELATIONS, num_bases=2),
+    "RGCN, blocks": lambda: hector.nn.RGCNConv(6, 6, RELATIONS, num_blocks=3),
+    "RGAT": lambda: hector.nn.RGATConv(6, 3, RELATIONS, heads=2, dropout=0.5).eval(),
+    "HGT": lambda: hector.nn.HGTConv(6, 6, NAMES, heads=2),
+    "SAGE": lambda: hector.nn.HeteroSAGEConv(6, 6, NAMES, relation_aggr="mean"),
+}
+
+
+class Twice(torch.nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.first, self.second = make(), make()
+
+    def eager(self, g, x):
+        return self.second(g, torch.relu(self.first(g, x)))
+
+    forward = hector.compile(eager)
+
+
+@pytest.mark.parametrize("name", LAYERS_INSIDE)
+def test_every_layer_inside(name):
+    torch.manual_seed(0)
+    module = Twice(LAYERS_INSIDE[name]).double()
+    for g in (graph(), graph(20, 80)):
+        features = torch.randn(g.num_nodes, 6, dtype=torch.float64)
+        expected = module.eager(g, features)
+        torch.testing.assert_close(module(g, features), expected)
+        found, wanted = (
+            torch.autograd.grad(out.square().sum(), list(module.parameters()))
+            for out in (module(g, features), expected)
+        )
+        torch.testing.assert_close(found, wanted)
+    with pytest.raises((RuntimeError, ValueError), match=r"relation|exactly"):
+        module(graph(relations=RELATIONS + 1), torch.randn(13, 6, dtype=torch.float64))
+
+
 class Everything(torch.nn.Module):
     """Holds parameters in every way that PyTorch offers."""
 

@@ -18,13 +18,27 @@ from hector.graph import Graph
 
 __all__ = ["TracedGraph", "TracedModule", "is_plain"]
 
+Path = tuple[str, ...]
+
 
 class TracedGraph:
-    """Gives the index names of ``Graph``."""
+    """Gives the index names of ``Graph``, and its names of types, which a trace may depend on.
 
-    def __init__(self, recorder: Recorder, graph: Graph) -> None:
+    Parameters
+    ----------
+    recorder : Recorder
+    graph : Graph
+    name : str
+        Of the argument.
+    guard : callable
+        Notes that the traced program depends on a plain value.
+    """
+
+    def __init__(
+        self, recorder: Recorder, graph: Graph, name: str, guard: Callable[[Path, object], None]
+    ) -> None:
         self.recorder = recorder
-        self._graph = graph
+        self._graph, self._name, self._guard = graph, name, guard
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -42,6 +56,10 @@ class TracedGraph:
             return GraphIndex(maps[name], f"g.{name}", self.recorder)
         if name in ("num_nodes", "num_edges", "num_relations", "num_node_types"):
             return RowCount(self.recorder, getattr(self._graph, name))
+        if name in ("node_type_names", "relation_names", "node_type_counts"):
+            value = getattr(self._graph, name)
+            self._guard((self._name, name), value)
+            return value
         raise self.recorder.refuse(
             f"g.{name}", "use g.src, g.dst, g.rel, g.node_type, g.src_type, g.dst_type"
         )
@@ -77,9 +95,9 @@ class TracedModule:
         self,
         recorder: Recorder,
         module: nn.Module,
-        path: tuple[str, ...],
-        lift: Callable[[tuple[str, ...], Tensor], Symbol],
-        guard: Callable[[tuple[str, ...], object], None],
+        path: Path,
+        lift: Callable[[Path, Tensor], Symbol],
+        guard: Callable[[Path, object], None],
     ) -> None:
         own = {"recorder": recorder, "module": module, "path": path, "lift": lift, "guard": guard}
         for name, value in own.items():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import textwrap
 from pathlib import Path
 from types import TracebackType
 
@@ -14,11 +15,12 @@ import torch
 __all__ = ["is_own", "located", "raised_at", "user_location"]
 
 _OWN = str(Path(__file__).parents[1]) + os.sep
+_WIDTH = 120
 _SKIPPED = (_OWN, str(Path(torch.__file__).parent) + os.sep)
 
 
 def _shown(path: str, line: int) -> str:
-    text = linecache.getline(path, line).strip()
+    text = textwrap.shorten(linecache.getline(path, line), _WIDTH, placeholder=" ..")
     return f"{path}:{line}" + (f": `{text}`" if text else "")
 
 
@@ -53,6 +55,10 @@ def raised_at(error: BaseException) -> str:
 
 
 def located(error: Exception, name: str) -> Exception:
-    """The error with the user's line and the operator in front, unless it names the line."""
-    where = user_location()
-    return error if where in str(error) else type(error)(f"{where}: {name}: {error}")
+    """The error with the user's line and the operator in front, unless it names them."""
+    where, text = user_location(), str(error)
+    return (
+        error
+        if where in text
+        else type(error)(f"{where}: {text if name in text else f'{name}: {text}'}")
+    )

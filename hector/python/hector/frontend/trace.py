@@ -189,7 +189,7 @@ class _Tracer:
     def argument(self, name: str, value: object) -> object:
         """What stands for one argument of the call."""
         if value is self.graph:
-            return TracedGraph(self.recorder, self.graph)
+            return TracedGraph(self.recorder, self.graph, name, self.guard)
         if isinstance(value, Tensor):
             return self.lift((name,), value)
         if isinstance(value, nn.Module):

@@ -50,7 +50,16 @@ def graph_of(data: Graph | PygData, num_relations: int | None = None) -> Graph:
     return Graph.from_pyg(data, num_relations=num_relations)
 
 
-def _order(what: str, found: Sequence[object], known: Sequence[object], count: int) -> list[int]:
+def _count(g: Graph, count: int) -> int | None:
+    """A count of a graph; None in a trace, which serves many (calls compare rows then)."""
+    return None if isinstance(g, TracedGraph) else count
+
+
+def _order(
+    what: str, found: Sequence[object], known: Sequence[object], count: int | None
+) -> list[int]:
+    if not found and count is None:
+        return list(range(len(known)))
     if not found:
         if count != len(known):
             raise ValueError(
@@ -71,13 +80,13 @@ def relation_order(g: Graph, relations: Sequence[Relation]) -> list[int]:
     ValueError
         If the graph has a relation that the layer does not know, or no names and another count.
     """
-    return _order("relations", g.relation_names, relations, g.num_relations)
+    return _order("relations", g.relation_names, relations, _count(g, g.num_relations))
 
 
 def node_order(g: Graph, types: Sequence[str]) -> list[int]:
     """Number, in the layer, of each node type of the graph; errors as ``relation_order``."""
-    count = g.num_node_types
-    if not g.node_type_names and 0 < count < len(types):
+    count = _count(g, g.num_node_types)
+    if not g.node_type_names and count is not None and 0 < count < len(types):
         return list(range(count))  # The last types may have no node.
     return _order("node types", g.node_type_names, types, count)
 
@@ -90,7 +99,7 @@ def stacked(g: Graph, x: Tensor | Mapping[str, Tensor], width: int) -> Tensor:
     ValueError
         If a node type has no features, or the graph was not made by ``Graph.from_pyg``.
     """
-    if isinstance(x, Tensor):
+    if not isinstance(x, Mapping):
         return x
     if not g.node_type_names:
         raise ValueError("features by node type need a graph of Graph.from_pyg(data)")

@@ -122,7 +122,7 @@ class HGTConv(nn.Module):
         self.out = nn.Parameter(torch.empty(types, out_channels, out_channels))
         self.out_bias = nn.Parameter(torch.empty(types, out_channels))
         self.skip = nn.Parameter(torch.empty(types))
-        skips = torch.tensor([width == out_channels for width in self.widths])
+        skips = torch.tensor([float(width == out_channels) for width in self.widths])
         self.register_buffer("_skips", skips, persistent=False)
         self._skips: Tensor
         self.reset_parameters()
@@ -204,7 +204,7 @@ class HGTConv(nn.Module):
         types = node_order(g, self.node_types)
         kept = None
         if self.out_channels in self.widths:
-            kept = torch.where(self._skips, torch.sigmoid(-self.skip), 0)
+            kept = torch.sigmoid(-self.skip) * self._skips
         by_type: list[Tensor | None] = [self.kqv, self.kqv_bias, self.out, self.out_bias, kept]
         if types != list(range(len(self.node_types))):
             by_type = [None if value is None else value[types] for value in by_type]
@@ -214,7 +214,7 @@ class HGTConv(nn.Module):
         kqv, kqv_bias, out, out_bias, kept = by_type
         features = stacked(g, x, max(self.widths))
         result: Tensor = _hgt(g, features, kqv, kqv_bias, *by_relation, out, out_bias, kept)
-        if isinstance(x, Tensor):
+        if not isinstance(x, Mapping):
             return result
         return unstacked(g, result, [relation[2] for relation in self.relations])
 

@@ -212,11 +212,12 @@ class HeteroSAGEConv(nn.Module):
         order = relation_order(g, self.relations)
         types = node_order(g, self.node_types)
         pick = order != list(range(len(self.relations)))
+        as_known = types == list(range(len(self.node_types))) and not pick
         lin_l, lin_r, bias = (
             value[order] if pick and value is not None else value
             for value in (self.lin_l, self.lin_r, self.bias)
         )
-        leads = self._leads.to(self.lin_l.dtype)[types][:, order]
+        leads = self._leads if as_known else self._leads[types][:, order]
         root = None
         if lin_r is not None:
             root = (leads @ lin_r.flatten(1)).reshape(-1, *lin_r.shape[1:])
@@ -226,7 +227,7 @@ class HeteroSAGEConv(nn.Module):
             g, features, lin_l, root, None if bias is None else leads @ bias, share,
             _REDUCE[self.aggr],
         )  # fmt: skip
-        if isinstance(x, Tensor):
+        if not isinstance(x, Mapping):
             return result
         return unstacked(g, result, [self.relations[number][2] for number in order])
 
