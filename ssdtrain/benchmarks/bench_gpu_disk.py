@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench_schema import Row, arguments
 from beside_keep import against, mean, offloading, prediction
 from drive_use import Drive, Use, Watch, measure_drive
-from sections import Results
+from sections import Results, chosen
 from stacks import Stack
 from strategies import DEVICE, Measured, Strategy, offloader
 
@@ -135,15 +135,16 @@ def over_disk(results: Results, shape: tuple[int, int, int, int], *folders: str)
         work.run(folder)
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, folders: Sequence[str]) -> None:
     """Run it."""
     results = Results(options.json, "Activation offloading to disk alone, on a GPU")
     shape = (8192, 4, 16, 1024)
     if options.quick or DEVICE.type == "cpu":
         shape = (1024, 2, 4, 1024) if DEVICE.type == "cuda" else (64, 3, 4, 64)
-    results.section(over_disk, shape, tempfile.gettempdir(), "/dev/shm")
+    results.section(over_disk, shape, *folders)
     results.finish()
 
 
 if __name__ == "__main__":
-    main(arguments(__doc__))
+    FOLDERS = chosen("--folders", [tempfile.gettempdir(), "/dev/shm"])
+    main(arguments(__doc__), FOLDERS)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from bench_schema import Row, arguments
-from sections import Results
+from beside_keep import prediction
+from sections import Results, chosen
 from strategies import DEVICE, DTYPE, Measured, Strategy, empty_device, measure, offloader
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -19,6 +22,10 @@ SHAPE = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads":
          "num_key_value_heads": 8, "vocab_size": 32000}  # fmt: skip
 SMALL = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8,
          "num_key_value_heads": 2, "vocab_size": 1000}  # fmt: skip
+
+
+# Seconds to wait for a planner that plans again and again.
+PATIENCE = 40.0
 
 
 class Workload:
@@ -68,7 +75,7 @@ class Workload:
             found = measure(strategy, self.model, self.forward)
             text = (
                 f"{found.ms:.0f} ms, peak {found.gib:.1f} GiB, loss {found.loss:.6g},"
-                f" steps {' '.join(f'{ms:.0f}' for ms in found.times)}"
+                f" steps {' '.join(f'{ms:.0f}' for ms in found.times)}\n{_history(found)}"
             )
         except torch.OutOfMemoryError:
             text = "out of memory"
@@ -78,7 +85,33 @@ class Workload:
         return found
 
 
-def at_length(results: Results, work: Workload, tokens: int) -> None:
+def _history(found: Measured) -> str:
+    """All steps, a line each: on the device, the host's share, what was expected."""
+    lines = []
+    for number, step in enumerate(found.history):
+        line = (
+            f"  step {number}: {step['ms']:.0f} ms; the host took {step['host_forward_ms']:.0f} +"
+            f" {step['host_backward_ms']:.0f}"
+        )
+        if "mode" in step:
+            line += (
+                f"; {step['mode']}, now expected {step['predicted_ms']:.0f} with"
+                f" {step['predicted_wait_ms']:.0f} of waits, measured lately"
+                f" {step['wait_ms']:.0f}; replans {step['replans']} ({step['why']})"
+            )
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _save(off: Any, folder: Path | None, tokens: int) -> None:
+    """Write the timeline and the plan, to simulate with elsewhere."""
+    timeline, plan = off._engine.steps.steering.current_timeline, off.plan
+    if folder is not None and timeline is not None and plan is not None:
+        timeline.save(folder / f"llama-{tokens}-timeline.json")
+        plan.save(folder / f"llama-{tokens}-plan.json")
+
+
+def at_length(results: Results, work: Workload, tokens: int, folder: Path | None) -> None:
     """Keep, checkpoint and plan at one length; ratios are to keep, or to checkpointing without."""
     work.resize(tokens)
     keep = work.run(Strategy("keep", settle=2, steps=3))
@@ -91,9 +124,18 @@ def at_length(results: Results, work: Workload, tokens: int) -> None:
         wishes["host"] = "80GiB"
     else:
         wishes |= {"min_bytes": "64KiB", "spill": tempfile.gettempdir(), "ssd": "2GiB"}
-    settled = 10 if keep is not None else 4
+    settled = 9 if keep is not None else 3
     planned = work.run(
-        offloader("planned", work.model, settle=4, settled=settled, steps=3, **wishes)
+        offloader(
+            "planned",
+            work.model,
+            settle=4,
+            settled=settled,
+            patience=PATIENCE,
+            steps=3 if keep is not None else 2,
+            watch=lambda off, step: _save(off, folder, tokens),
+            **wishes,
+        )
     )
     peer = recompute if keep is None else keep
     if peer is None:
@@ -107,8 +149,7 @@ def at_length(results: Results, work: Workload, tokens: int) -> None:
         note = f"peak {found.gib:.1f} GiB over what is resident, {name} {peer.gib:.1f}"
         if keep is None:
             note += "; keep runs out of memory"
-        if found.planned[0] != found.planned[1]:
-            note += "; planning ran while this was timed"
+        note += prediction(found)
         results.remember(f"{tokens} tokens", found)
         results.add(
             Row(
@@ -123,15 +164,17 @@ def at_length(results: Results, work: Workload, tokens: int) -> None:
         )
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, lengths: Sequence[str]) -> None:
     """Run it."""
     quick = options.quick or DEVICE.type == "cpu"
     results = Results(options.json, "A Llama of Transformers at long sequences")
     work = Workload(2 if quick else 32, quick)
-    for tokens in (128, 256) if quick else (8192, 24576, 16384):
-        results.section(at_length, work, tokens)
+    folder = options.json.parent if DEVICE.type == "cuda" else None
+    for tokens in (128, 256) if quick else map(int, lengths):
+        results.section(at_length, work, tokens, folder)
     results.finish()
 
 
 if __name__ == "__main__":
-    main(arguments(__doc__))
+    LENGTHS = chosen("--tokens", ["8192", "24576", "16384"])
+    main(arguments(__doc__), LENGTHS)

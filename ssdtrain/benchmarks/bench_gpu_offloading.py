@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench_schema import Row, arguments
 from beside_keep import against, mean, offloading, prediction, prediction_errors
-from sections import Results
+from sections import Results, chosen
 from stacks import Stack
 from strategies import DEVICE, Measured, Strategy, offloader, peers, trl
 
@@ -183,7 +183,7 @@ def at_equal_memory(results: Results, sizes: Sizes) -> None:
     )
 
 
-def main(options: argparse.Namespace) -> None:
+def main(options: argparse.Namespace, parts: Sequence[str]) -> None:
     """Run it."""
     results = Results(options.json, "Activation offloading on a GPU")
     large, small = LARGE, SMALL
@@ -192,11 +192,14 @@ def main(options: argparse.Namespace) -> None:
         large = Sizes(*shape, large.targets, large.least)
         small = Sizes(shape[0] // 2, 3, *shape[2:], small.targets, small.least)
     for sizes in (large, small):
-        results.section(at_equal_batch, sizes)
-    for sizes in (small, large):
-        results.section(at_equal_memory, sizes)
+        if "equal-batch" in parts:
+            results.section(at_equal_batch, sizes)
+    for sizes in (large, small):
+        if "equal-memory" in parts:
+            results.section(at_equal_memory, sizes)
     results.finish()
 
 
 if __name__ == "__main__":
-    main(arguments(__doc__))
+    PARTS = chosen("--parts", ["equal-batch", "equal-memory"])
+    main(arguments(__doc__), PARTS)

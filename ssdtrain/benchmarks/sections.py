@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A benchmark's rows by sections: written after each, so that a run that ends early loses none."""
+"""A benchmark's rows by sections: written after each, so that a run that ends early loses none.
+
+Which sections run can be chosen on the command line.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
@@ -13,9 +18,20 @@ from typing import Any, Concatenate, ParamSpec
 from bench_schema import Row, write
 from strategies import Measured, empty_device
 
-__all__ = ["Results"]
+__all__ = ["Results", "chosen"]
 
 Arguments = ParamSpec("Arguments")
+
+
+def chosen(flag: str, values: Sequence[str]) -> list[str]:
+    """Take ``flag A,B`` off the command line; its values, or all that there are."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(flag, default=",".join(values), dest="found")
+    options, sys.argv[1:] = parser.parse_known_args()
+    found: list[str] = options.found.split(",")
+    if unknown := set(found) - set(values):
+        parser.error(f"{flag}: {', '.join(sorted(unknown))}; there are {', '.join(values)}")
+    return found
 
 
 class Results:

@@ -46,7 +46,8 @@ class Strategy:
 
     ``settle`` steps run before the timed ones; then as many more as it takes until ``is_settled``
     has been true for ``settled`` in a row, but for no more than ``patience`` seconds: planning,
-    too, stops the step in which it happens. ``watch`` sees the step, after the timed ones.
+    too, stops the step in which it happens. ``watch`` sees the step, after the timed ones; ``look``
+    says what there is to say after each one before them.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Strategy:
     close: Callable[[], None] = lambda: None
     report: Callable[[], dict[str, Any]] = dict
     watch: Callable[[Callable[[], object]], None] | None = None
+    look: Callable[[], dict[str, Any]] = dict
 
 
 @dataclass
@@ -67,7 +69,8 @@ class Measured:
     """Milliseconds a step (median), bytes of the peak over those resident between steps.
 
     ``expected`` is what the planner predicted before the timed steps, ``planned`` how often it had
-    planned by then and by their end.
+    planned by then and by their end. ``history`` has the milliseconds of all steps from the first
+    on, those in which the host was busy with them, and what the strategy said.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Measured:
     expected: dict[str, float] | None = None
     planned: tuple[int, int] = (0, 0)
     times: list[float] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def gib(self) -> float:
@@ -95,26 +99,41 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     model.zero_grad(set_to_none=True)
     empty_device()
     losses: list[torch.Tensor] = []
+    history: list[dict[str, Any]] = []
+    marks = [_mark()]
 
     def step() -> None:
+        begun = time.perf_counter()
         with strategy.context():
             loss = forward(strategy.recompute)
+        turn = time.perf_counter()
         loss.backward()  # type: ignore[no-untyped-call]
         losses[:] = [loss.detach()]
+        host = 1e3 * (turn - begun), 1e3 * (time.perf_counter() - turn)
+        history.append({"host_forward_ms": host[0], "host_backward_ms": host[1]})
+
+    def settling_step() -> None:
+        step()
+        marks.append(_mark())
+        history[-1] |= strategy.look()
 
     try:
         for _ in range(strategy.settle):
-            step()
+            settling_step()
         settled = 0 if strategy.is_settled else strategy.settled
         begun = time.perf_counter()
         while strategy.is_settled and settled < strategy.settled:
             if time.perf_counter() - begun > strategy.patience:
                 print(f"{strategy.name}: not settled after {strategy.patience:.0f} s", flush=True)
                 break
-            step()
+            settling_step()
             settled = settled + 1 if strategy.is_settled() else 0
         before = strategy.report()
         resident, peak, times = _timed(step, strategy.steps)
+        settling = [_between(a, b) for a, b in itertools.pairwise(marks)]
+        for entry, ms in zip(history, [*settling, *times], strict=True):
+            entry["ms"] = ms
+        told = list(history)
         if DEVICE.type == "cpu":
             peak = peak_over_resident(step, DEVICE)
         report = strategy.report()
@@ -132,7 +151,24 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
         (before.get("steering") or {}).get("prediction"),
         (_plans(before), _plans(report)),
         times,
+        told,
     )
+
+
+def _mark() -> Any:
+    """Now, in the order of the device's current stream."""
+    if DEVICE.type != "cuda":
+        return time.perf_counter()
+    mark = torch.cuda.Event(enable_timing=True)
+    mark.record()
+    return mark
+
+
+def _between(begin: Any, end: Any) -> float:
+    """Milliseconds between two marks that have passed."""
+    if DEVICE.type != "cuda":
+        return float(1e3 * (end - begin))
+    return float(begin.elapsed_time(end))
 
 
 def _timed(step: Callable[[], None], steps: int) -> tuple[int, int, list[float]]:
@@ -140,25 +176,21 @@ def _timed(step: Callable[[], None], steps: int) -> tuple[int, int, list[float]]
 
     Steps follow each other as in training: the host does not wait for one to end.
     """
-    if DEVICE.type != "cuda":
-        ends = [time.perf_counter()]
+    resident = highest = 0
+    with contextlib.ExitStack() as stack:
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+            resident = torch.cuda.memory_allocated()
+            # Of an offloader's own steps, too, that start the allocator's counter anew.
+            peak = stack.enter_context(DevicePeak(DEVICE))
+        marks = [_mark()]
         for _ in range(steps):
             step()
-            ends.append(time.perf_counter())
-        return 0, 0, [1e3 * (b - a) for a, b in itertools.pairwise(ends)]
-    torch.cuda.synchronize()
-    resident = torch.cuda.memory_allocated()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-    # Of an offloader's own steps, too, that start the allocator's counter anew.
-    with DevicePeak(DEVICE) as peak:
-        marks[0].record()
-        for mark in marks[1:]:
-            step()
-            mark.record()
-        torch.cuda.synchronize()
-        highest = peak.nbytes()
-    times = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
-    return resident, highest - resident, times
+            marks.append(_mark())
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+            highest = peak.nbytes()
+    return resident, highest - resident, [_between(a, b) for a, b in itertools.pairwise(marks)]
 
 
 def _plans(report: dict[str, Any]) -> int:
@@ -198,6 +230,18 @@ def offloader(
         same = len(plans) > 1 and plans[-1] is not None and plans[-1] is plans[-2]
         return same or len(plans) > MOST_SETTLING
 
+    def look() -> dict[str, Any]:
+        told = off.report()["steering"] or {}
+        prediction, measured = told.get("prediction") or {}, told.get("measured") or {}
+        return {
+            "mode": told.get("mode"),
+            "predicted_ms": 1e3 * prediction.get("seconds", 0.0),
+            "predicted_wait_ms": 1e3 * prediction.get("wait_seconds", 0.0),
+            "wait_ms": 1e3 * measured.get("wait_seconds", 0.0),
+            "replans": told.get("replans"),
+            "why": told.get("last_replan"),
+        }
+
     def close() -> None:
         if handle is not None:
             handle.remove()
@@ -213,6 +257,7 @@ def offloader(
         patience=patience,
         close=close,
         report=off.report,
+        look=look,
         watch=None if watch is None else lambda step: watch(off, step),
     )
 

@@ -341,8 +341,8 @@ class Steering:
             or None; ``prediction`` and ``measured`` (medians of the last steps), each a dict of
             ``seconds``, ``peak_bytes``, ``wait_seconds`` or None; ``error`` (fractions by which
             the measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans``
-            (how many are kept), ``replans`` (how many were made because of drift),
-            ``last_replan`` (why, or None); ``notes`` (list of str); ``rates`` (planned with) or None.
+            (how many are kept), ``replans`` (how many were made because of drift), ``last_replan``
+            (why, or None); ``notes`` (list of str); ``rates`` (planned with, a dict) or None.
         """
         plan, results, notes = self._current()
         prediction = None if plan is None else plan.prediction
