@@ -93,6 +93,12 @@ def test_compile_arguments():
         hector.compile(3)
     with pytest.raises(TypeError, match="name every argument"):
         hector.compile(lambda g, *xs: xs[0])
+    with pytest.raises(TypeError, match="forms must be a str or Forms, not bool"):
+        hector.compile(LAYERS["rgcn"], forms=True)
+    with pytest.raises(TypeError, match="max_workspace must be an int of bytes, not float"):
+        hector.compile(LAYERS["rgcn"], max_workspace=1e9)
+    with pytest.raises(ValueError, match="must not be negative"):
+        hector.compile(max_workspace=-1)
 
 
 def test_transforms_of_functions_are_refused():

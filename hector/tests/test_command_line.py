@@ -103,7 +103,7 @@ def test_what_cannot_be_explained_is_said_in_a_line(script, where, part, capsys)
 
 def test_bench_writes_figures_and_a_picture(tmp_path):
     numbers, picture = tmp_path / "r.json", tmp_path / "roofline.svg"
-    command = ["bench", "--graphs", "aifb", "--scale", "0.01", "--width", "8", "--seconds", "0",
+    command = ["bench", "--graphs", "AIFB", "--scale", "0.01", "--width", "8", "--seconds", "0",
                "--device", "cpu", "--json", str(numbers), "--picture", str(picture)]  # fmt: skip
     assert main(command) == 0
     result = json.loads(numbers.read_text(encoding="utf-8"))
@@ -120,10 +120,21 @@ def test_bench_writes_figures_and_a_picture(tmp_path):
     assert len(dots) == 2 * len(names)
 
 
-@pytest.mark.parametrize("options", [["--heads", "3"], ["--scale", "0"], ["--scale", "2"]])
-def test_bench_refuses_what_does_not_fit(options, capsys):
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--heads", "3"], ["--scale", "0"], ["--scale", "2"], ["--seconds", "-1"],
+        ["--device", "abacus"], ["--device", "cuda:99"], ["--device", "meta"],
+        ["--json", "no such folder/r.json"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_bench_refuses_what_does_not_fit_before_it_measures(options, capsys):
     assert main(["bench", "--graphs", "aifb", "--device", "cpu", *options]) == 1
-    assert options[0].strip("-")[:4] in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert (options[0].strip("-")[:4] if options[0] != "--json" else options[1]) in told.err
 
 
 def test_unknown_graphs_are_a_wrong_command_line(capsys):

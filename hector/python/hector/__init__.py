@@ -2,7 +2,8 @@
 """A compiler for relational graph neural networks written as plain PyTorch indexing."""
 
 from hector import nn
-from hector.compiled import Compiled, compile
+from hector.compiled import Compiled
+from hector.entry import compile
 from hector.explain import Explanation
 from hector.forms import Forms
 from hector.functional import aggregate, dropout, edge_softmax, linear

@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,10 +19,10 @@ from hector._errors import unsupported
 from hector.compiler import Built, Candidates, rounded
 from hector.cost import CPU, GPU
 from hector.emit import Emitter
-from hector.emit.choice import EMITTERS, choose
+from hector.emit.choice import choose
 from hector.execute import Executable, check
 from hector.explain import Explanation
-from hector.forms import NAMED_FORMS, Forms
+from hector.forms import Forms
 from hector.frontend.graph import TracedGraph
 from hector.frontend.trace import Trace, trace
 from hector.graph import Graph
@@ -34,10 +34,15 @@ from hector.ready import Ready
 if TYPE_CHECKING:
     from hector.capture import Recipe
 
-__all__ = ["Compiled", "compile"]
+__all__ = ["Compiled"]
 
 _KEPT = 8
 """Kinds of calls that are remembered for each graph."""
+
+
+def _memory(device: torch.device) -> int | None:
+    """All memory of a GPU, so that what else is on it now decides nothing; None for a CPU."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def _transformed() -> bool:
@@ -69,16 +74,23 @@ class Compiled:
         None lets the cost model choose for each graph.
     emitter : str
         "auto", "triton" or "torch".
+    max_workspace : int or None
+        Bytes; None for the memory of the graph's device.
     """
 
     def __init__(
-        self, function: Callable[..., Any], forms: Forms | None = None, emitter: str = "auto"
+        self,
+        function: Callable[..., Any],
+        forms: Forms | None = None,
+        emitter: str = "auto",
+        max_workspace: int | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function = function
         self.forms = forms
         self.emitter = emitter
+        self.max_workspace = max_workspace
         self._signature = inspect.signature(function)
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -114,7 +126,8 @@ class Compiled:
         found: Any = sys.modules.get(self.__module__)
         for name in path.split("."):
             found = getattr(found, name, None)
-        return path if found is self else (Compiled, (self.function, self.forms, self.emitter))
+        made = (self.function, self.forms, self.emitter, self.max_workspace)
+        return path if found is self else (Compiled, made)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -281,7 +294,8 @@ class Compiled:
                 made = Candidates(call.trace.function, wrt, routes, self._emitters[device])
                 self._candidates[kind] = made
             machine = GPU if device.type == "cuda" else CPU
-            self._built[key] = self._candidates[kind].build(counts, self.forms, machine)
+            limit = _memory(device) if self.max_workspace is None else self.max_workspace
+            self._built[key] = self._candidates[kind].build(counts, self.forms, machine, limit)
         return self._built[key]
 
     def _decided_for(self, graph: Graph, kind: object) -> Counts:
@@ -295,66 +309,3 @@ class Compiled:
                 return earlier
         known.append(counts)
         return counts
-
-
-@overload
-def compile(
-    function: Callable[..., Any], *, forms: str | Forms = ..., emitter: str = ...
-) -> Compiled: ...
-@overload
-def compile(
-    function: None = ..., *, forms: str | Forms = ..., emitter: str = ...
-) -> Callable[[Callable[..., Any]], Compiled]: ...
-
-
-def compile(
-    function: Callable[..., Any] | None = None,
-    *,
-    forms: str | Forms = "auto",
-    emitter: str = "auto",
-) -> Compiled | Callable[[Callable[..., Any]], Compiled]:
-    """Compile a relational model written as plain PyTorch indexing.
-
-    Parameters
-    ----------
-    function : callable
-        A function, or a method of an ``nn.Module``, with one ``Graph`` among its arguments; the
-        others are tensors, modules, numbers, strings or None. It is traced at the first call and
-        again when ranks, feature extents, dtypes or plain values change.
-    forms : "auto", "per_edge", "compact", "aggregate_first", "fold" or Forms
-        "auto" lets the cost model choose for each graph; the others fix the choice.
-    emitter : "auto", "triton" or "torch"
-        What the kernels are written in. "auto" takes Triton for graphs on CUDA, PyTorch elsewhere.
-        Under Triton, fp64 and what no template takes is computed by PyTorch; ``explain`` says what.
-
-    Returns
-    -------
-    Compiled
-        Same arguments, same results up to rounding, differentiable once.
-
-    Raises
-    ------
-    TypeError
-        If ``function`` is not callable, or takes ``*args`` or ``**kwargs``.
-    ValueError
-        If ``forms`` or ``emitter`` is unknown.
-
-    Notes
-    -----
-    Two calls with the same inputs give the same bits. The method is that of Hector (ASPLOS 2024):
-    an inter-operator IR, linear operator reordering and compact materialisation.
-    """
-    if isinstance(forms, str):
-        if forms != "auto" and forms not in NAMED_FORMS:
-            known = ", ".join(("auto", *NAMED_FORMS))
-            raise ValueError(f"compile: forms={forms!r} is none of {known}")
-        chosen = NAMED_FORMS.get(forms)
-    else:
-        chosen = forms
-    if emitter not in EMITTERS:
-        raise ValueError(f"compile: emitter={emitter!r} is none of {', '.join(EMITTERS)}")
-    if function is None:
-        return lambda inner: Compiled(inner, chosen, emitter)
-    if not callable(function):
-        raise TypeError(f"compile takes a function, not a {type(function).__name__}")
-    return Compiled(function, chosen, emitter)

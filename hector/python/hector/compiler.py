@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from hector.cost import CPU, Cost, Machine, function_cost
 from hector.emit import Emitter, Program
+from hector.emit.account import account_of, made_bytes
 from hector.forms import ALL_FORMS, Forms
 from hector.grad import attached, differentiate
 from hector.ir.function import Function
@@ -76,6 +77,8 @@ class Built:
     forward, backward : Program
     emitter : str
         What they are written in.
+    machine : Machine
+        That times are predicted for.
     """
 
     lowered: Lowered
@@ -86,6 +89,7 @@ class Built:
     forward: Program
     backward: Program | None
     emitter: str
+    machine: Machine
 
 
 class _Pipeline:
@@ -220,7 +224,33 @@ class Candidates:
             self._programs[key] = self._emitter.emit(made.forward, counts), backward
         return self._programs[key]
 
-    def build(self, counts: Counts, forms: Forms | None = None, machine: Machine = CPU) -> Built:
+    def memory(self, forms: Forms, counts: Counts) -> int:
+        """Bytes that the programs of one form hold at most, results included, as predicted."""
+        made = self.lowered(forms)
+        functions = [each for each in (made.forward, made.backward) if each is not None]
+        return max(account_of(self._emitter.name, each, counts).memory for each in functions)
+
+    def _chosen(self, costs: dict[Forms, float], counts: Counts, limit: int | None) -> Forms:
+        """The fastest form that keeps to the limit; where none does, the one that holds least."""
+        order = sorted(costs, key=lambda each: costs[each])
+        if limit is None:
+            return order[0]
+        for each in order:
+            made = self.lowered(each)
+            all_at_once = made_bytes(made.forward, counts)
+            if made.backward is not None:
+                all_at_once = max(all_at_once, made_bytes(made.backward, counts))
+            if all_at_once <= limit or self.memory(each, counts) <= limit:
+                return each
+        return min(order, key=lambda each: self.memory(each, counts))
+
+    def build(
+        self,
+        counts: Counts,
+        forms: Forms | None = None,
+        machine: Machine = CPU,
+        limit: int | None = None,
+    ) -> Built:
         """The programs for graphs of about these counts.
 
         Parameters
@@ -230,6 +260,8 @@ class Candidates:
             None takes what the cost model predicts to be fastest: the first of equals in the
             order of ``ALL_FORMS``, so that a tie keeps the plainest.
         machine : Machine
+        limit : int or None
+            Bytes that a pass may hold beside its inputs.
 
         Returns
         -------
@@ -240,7 +272,7 @@ class Candidates:
             each: _seconds(self.lowered(each), self._emitter, counts, machine)
             for each in considered
         }
-        best = min(considered, key=lambda each: costs[each])
+        best = self._chosen(costs, counts, limit)
         made, (forward, backward) = self.lowered(best), self.programs(best, counts)
         return Built(
             lowered=made,
@@ -253,4 +285,5 @@ class Candidates:
             forward=forward,
             backward=backward,
             emitter=self._emitter.name,
+            machine=machine,
         )

@@ -28,6 +28,8 @@ class Considered:
         Predicted for forward and backward together.
     forward_bytes, backward_bytes : int
         That the kernels move, as predicted.
+    memory : int
+        Bytes that forward or backward, whichever is more, holds beside its inputs, as predicted.
     in_use : bool
     """
 
@@ -35,6 +37,7 @@ class Considered:
     seconds: float
     forward_bytes: int
     backward_bytes: int
+    memory: int
     in_use: bool
 
 
@@ -90,6 +93,13 @@ class Explanation:
         """Predicted for forward and backward together."""
         return sum(account.flops for account in self.programs.values())
 
+    @property
+    def roofline(self) -> float:
+        """Predicted share of the time that bytes or flops alone, whichever is more, would take."""
+        machine = self._built.machine
+        least = max(self.bytes / machine.bandwidth, self.flops / machine.flops)
+        return min(least / self.predicted_seconds[self.forms], 1.0)
+
     @functools.cached_property
     def considered(self) -> tuple[Considered, ...]:
         """Every choice of forms that was considered, the fastest as predicted first."""
@@ -98,11 +108,14 @@ class Explanation:
         found = []
         for forms, seconds in self.predicted_seconds.items():
             made = lower(traced, wrt, forms, routes, self.emitter == "triton")
-            forward, backward = (
-                0 if function is None else account_of(self.emitter, function, self.counts).bytes
+            accounts = [
+                None if function is None else account_of(self.emitter, function, self.counts)
                 for function in (made.forward, made.backward)
-            )
-            found.append(Considered(forms, seconds, forward, backward, forms == self.forms))
+            ]
+            forward, backward = (0 if each is None else each.bytes for each in accounts)
+            memory = max(each.memory for each in accounts if each is not None)
+            used = forms == self.forms
+            found.append(Considered(forms, seconds, forward, backward, memory, used))
         return tuple(sorted(found, key=lambda each: (each.seconds, not each.in_use)))
 
     def summary(self) -> str:
@@ -111,6 +124,7 @@ class Explanation:
             "graph: " + ", ".join(f"{k} {v:,}" for k, v in vars(self.counts).items()) + "\n",
             f"== as written\n{self.stages[0][1]}",
             self._forms(),
+            f"{self.roofline:.2f} of the roofline of a {self._built.machine.name}, as predicted\n",
             *(_table(name, account) for name, account in self.programs.items()),
         ]
         return "\n".join(sections)
@@ -138,10 +152,11 @@ class Explanation:
 
     def _forms(self) -> str:
         columns = "".join(f"{name:>10}" for name in self.programs)
-        lines = [f"== forms: predicted seconds; MB moved{columns}; * in use"]
+        lines = [f"== forms: predicted seconds; MB moved{columns}, held at most; * in use"]
         for each in self.considered:
             moved = (each.forward_bytes, each.backward_bytes)[: len(self.programs)]
             cells = "".join(f"{count / 1e6:10.2f}" for count in moved)
+            cells += f"{each.memory / 1e6:10.2f}"
             lines.append(f"{'*' if each.in_use else ' '} {each.seconds:9.3e}{cells}  {each.forms}")
         return "\n".join(lines) + "\n"
 

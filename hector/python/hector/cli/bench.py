@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from hector import pictures_roofline
-from hector.compiled import compile
+from hector.entry import compile
 from hector.measure.bounds import gather_bytes
 from hector.measure.layers import LAYERS
 from hector.measure.profile import kernel_times
@@ -92,10 +92,7 @@ def measure(request: Request) -> Iterator[Figure]:
     ValueError
         If heads do not divide the width or the scale is not in (0, 1].
     """
-    if request.heads < 1 or request.width < 1 or request.width % request.heads:
-        raise ValueError(f"{request.heads} heads do not divide a width of {request.width}")
-    if not 0 < request.scale <= 1:
-        raise ValueError(f"--scale {request.scale} is not in (0, 1]")
+    _check(request)
     device = _device(request)
     dtype = getattr(torch, request.dtype)
     for name in request.graphs:
@@ -127,10 +124,26 @@ def measure(request: Request) -> Iterator[Figure]:
                         yield Figure(named, took, kernel.bytes, kernel.flops, 0, forms, kernel=True)
 
 
+def _check(request: Request) -> None:
+    if request.heads < 1 or request.width < 1 or request.width % request.heads:
+        raise ValueError(f"{request.heads} heads do not divide a width of {request.width}")
+    if not 0 < request.scale <= 1:
+        raise ValueError(f"--scale {request.scale} is not in (0, 1]")
+    if not request.seconds >= 0:
+        raise ValueError(f"--seconds {request.seconds} must not be negative")
+
+
 def _device(request: Request) -> torch.device:
-    if request.device is not None:
-        return torch.device(request.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device to measure on, which must be there."""
+    count = torch.cuda.device_count()
+    try:
+        device = torch.device(request.device or ("cuda" if count else "cpu"))
+    except RuntimeError:
+        raise ValueError(f"--device {request.device} is neither cpu nor cuda") from None
+    there = device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < count)
+    if not there:
+        raise ValueError(f"--device {request.device}: there are the CPU and {count} CUDA devices")
+    return device
 
 
 def run(request: Request, *, json: Path | None, picture: Path | None) -> None:
@@ -140,8 +153,19 @@ def run(request: Request, *, json: Path | None, picture: Path | None) -> None:
     ----------
     request : Request
     json, picture : Path or None
+
+    Raises
+    ------
+    ValueError
+        As ``measure``, or if the device is not there.
+    OSError
+        If a result cannot be written; found out before anything is measured.
     """
+    _check(request)
     device = _device(request)
+    for path in (json, picture):
+        if path is not None:
+            path.touch()
     rate, peak = copy_rate(device), product_rate(device, getattr(torch, request.dtype))
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(

@@ -81,7 +81,8 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
     """What reads an argument: names with commas, each known."""
 
     def read(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
+        spelled = {name.lower(): name for name in known}
+        names = [spelled.get(name.lower(), name) for name in text.split(",") if name]
         unknown = [name for name in names if name not in known]
         if unknown or not names:
             said = ", ".join(unknown) or "nothing"

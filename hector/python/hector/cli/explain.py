@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from hector.cli.load import load_factory
-from hector.compiled import Compiled, compile
+from hector.compiled import Compiled
+from hector.entry import compile
 from hector.explain import Explanation
 from hector.graph import Graph
 

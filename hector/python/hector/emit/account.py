@@ -10,7 +10,16 @@ from hector.cost import function_cost
 from hector.ir.function import Function, Value
 from hector.plan import Counts
 
-__all__ = ["Account", "Kernel", "Step", "account_of", "held", "of_torch", "rooted"]
+__all__ = [
+    "Account",
+    "Kernel",
+    "Step",
+    "account_of",
+    "held",
+    "made_bytes",
+    "of_torch",
+    "rooted",
+]
 
 _ELEMENT = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
@@ -122,6 +131,11 @@ def held(steps: Iterable[Step], results: Sequence[Value], counts: Counts) -> int
 
 def _size(value: Value, counts: Counts) -> int:
     return counts.rows(value.type.space) * value.type.width * _ELEMENT.get(value.type.dtype, 8)
+
+
+def made_bytes(function: Function, counts: Counts) -> int:
+    """What a function's values would take if none were freed, or passed in registers."""
+    return sum(_size(op, counts) for op in function.ops if op.op not in _NOTHING)
 
 
 def of_torch(function: Function, counts: Counts) -> Account:

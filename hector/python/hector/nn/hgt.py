@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as activations
 
 from hector import functional
-from hector.compiled import compile
+from hector.entry import compile
 from hector.graph import Graph
 from hector.nn.hetero import (
     Metadata,

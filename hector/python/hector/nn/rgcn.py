@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hector import functional
 from hector._errors import unsupported
-from hector.compiled import compile
+from hector.entry import compile
 from hector.graph import Graph
 from hector.nn.hetero import PygData, graph_of
 from hector.nn.weights import (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hector import functional
 from hector._errors import unsupported
-from hector.compiled import compile
+from hector.entry import compile
 from hector.graph import Graph
 from hector.nn.hetero import (
     Metadata,
