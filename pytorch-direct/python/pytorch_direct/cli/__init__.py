@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``pytorch-direct``: how fast rows arrive, sampling goes and an epoch runs here."""
