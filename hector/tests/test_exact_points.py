@@ -75,6 +75,7 @@ ONE = {
     "rows first": lambda g, x, e, b: (hector.aggregate(x[g.src] * b + e * b, g) + b * x) * b,
     "weight first": lambda g, x, e, b: (hector.aggregate((e * b) * x[g.src], g) + (b * x)) * b,
     "before any index": lambda g, x, e, b: (x * b)[g.src] * (e - b) + torch.maximum(b, x)[g.dst],
+    "joined with its result": lambda g, x, e, b: torch.cat([x, x * x, b * x, x * 2], 1)[g.src, :7],
     "results": lambda g, x, e, b: (x + b, e * b, hector.aggregate((x / 2 + b)[g.src] + e, g)),
 }
 

@@ -57,11 +57,16 @@ class SpaceVar:
     @property
     def space(self) -> Space | None:
         """The space, or None while nothing has decided it."""
+        return self._decided(set())
+
+    def _decided(self, seen: set[SpaceVar]) -> Space | None:
+        """The space, without what is being asked already: a tensor may be joined with its result."""
         root = self.root()
-        if root._space is None and root._either is not None:
-            a, b = (each.space for each in root._either)
-            return b if a in (None, Space.WEIGHT) and b is not Space.WEIGHT else a
-        return root._space
+        if root._space is not None or root._either is None or root in seen:
+            return root._space
+        seen.add(root)
+        a, b = (each._decided(seen) for each in root._either)
+        return b if a in (None, Space.WEIGHT) and b is not Space.WEIGHT else a
 
     def join(self, other: SpaceVar) -> bool:
         """Make both one; False where they are known to differ."""
