@@ -1,5 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph, the batches and the peer of the sampling benchmarks; measures the peer alone."""
+"""The graph, the batches and the peer of the sampling benchmarks; measures the peer alone.
+
+The peer is the sampler that PyG's loaders call. It comes with torch-sparse, whose releases on PyPI
+are sources; a C++ compiler and torch must be there, and some minutes of two cores::
+
+    pip install torch-geometric
+    pip install --no-build-isolation torch-scatter==2.1.2 torch-sparse==0.6.18
+
+Its CUDA kernels are not needed: ``FORCE_ONLY_CPU=1`` leaves them out. Faster still, two of its
+files make a library with the sampler alone, which ``DATAPATH_TORCH_SPARSE`` names then::
+
+    pip download --no-deps --no-binary :all: --no-build-isolation torch-sparse==0.6.18
+    tar xf torch_sparse-0.6.18.tar.gz
+    python build_peer_sampler.py torch_sparse-0.6.18 libpeer.so
+"""
 
 from __future__ import annotations
 
