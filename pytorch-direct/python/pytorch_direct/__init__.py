@@ -23,6 +23,9 @@ from pytorch_direct import _native, optim
 from pytorch_direct.calibration import calibrate
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.layout.reorder import ReorderedTable, reorder_rows
+from pytorch_direct.loader.batch import Batch, HeteroBatch
+from pytorch_direct.loader.link_neighbor_loader import LinkNeighborLoader
+from pytorch_direct.loader.neighbor_loader import NeighborLoader
 from pytorch_direct.ops import library as _library  # noqa: F401  (registers the operator)
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
@@ -36,10 +39,14 @@ from pytorch_direct.tensor import sharing as _sharing  # noqa: F401  (teaches pi
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
 
 __all__ = [
+    "Batch",
     "GatherModel",
     "Graph",
+    "HeteroBatch",
     "HeteroSamplerOutput",
+    "LinkNeighborLoader",
     "NegativeSampling",
+    "NeighborLoader",
     "NeighborSampler",
     "ReorderedTable",
     "SamplerOutput",

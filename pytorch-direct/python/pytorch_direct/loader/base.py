@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both loaders are: a graph, a sampler, seeds, and epochs of batches."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import weakref
+from typing import Any, NoReturn
+
+import torch
+
+from datapath_core.errors import UnsupportedError
+from pytorch_direct.graph.graph import Graph
+from pytorch_direct.loader.columns import Column, column_of
+from pytorch_direct.loader.lanes import lanes_of
+from pytorch_direct.loader.maker import BatchMaker, Task
+from pytorch_direct.loader.options import LoaderOptions, read_options
+from pytorch_direct.loader.order import Job
+from pytorch_direct.loader.pipeline import BatchIterator
+from pytorch_direct.loader.placement import batch_device, placed_graph
+from pytorch_direct.loader.sources import Source, source_of
+from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """An iterable over the batches of an epoch; the two public loaders say of what."""
+
+    _task: Task
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        *,
+        replace: bool,
+        subgraph_type: Any,
+        disjoint: bool,
+        temporal_strategy: Any,
+        time_attr: str | None,
+        weight_attr: str | None,
+        is_temporal: bool | None,
+        neighbor_sampler: NeighborSampler | None,
+        directed: bool,
+        device: torch.device | str | int | None,
+        graph_device: torch.device | str | int | None,
+        return_edge_ids: bool,
+        threads: int | None,
+        custom_cls: Any,
+        **options: Any,
+    ) -> None:
+        self.data = data
+        self._options: LoaderOptions = read_options(**options)
+        self._source: Source = source_of(data, custom_cls)
+        # Tensors made without a device belong to the CPU, whatever the caller's default is.
+        with torch.device("cpu"):
+            if neighbor_sampler is not None:
+                sampler = _as_sampler(neighbor_sampler)
+                self.device = batch_device(
+                    sampler.graph.device
+                    if device is None and sampler.graph.device.type == "cuda"
+                    else device
+                )
+                self._kept: object = None
+            else:
+                self.device = batch_device(_own_device(data) if device is None else device)
+                placed = placed_graph(
+                    self._source, self.device, graph_device, weight_attr, time_attr
+                )
+                self._kept = placed
+                values = num_neighbors
+                sampler = NeighborSampler(
+                    placed.graph,
+                    getattr(values, "values", values) if not hasattr(values, "keys") else values,
+                    replace=replace,
+                    subgraph_type=_subgraph_type(subgraph_type, directed),
+                    temporal=is_temporal,
+                    temporal_strategy=temporal_strategy,
+                    disjoint=disjoint,
+                    return_edge_ids=return_edge_ids,
+                    seed=self._options.seed,
+                    threads=threads,
+                )
+        self._sampler = sampler
+        self._epoch = 0
+        self._columns: dict[Any, Column] = {}
+        self._iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that is sampled, where it lies."""
+        return self._sampler.graph
+
+    @property
+    def neighbor_sampler(self) -> NeighborSampler:
+        """The sampler, which another loader over the same graph may be given."""
+        return self._sampler
+
+    @property
+    def batch_size(self) -> int | None:
+        """Seeds of a batch; None with a ``batch_sampler``."""
+        return self._options.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether an incomplete last batch is left out."""
+        return self._options.drop_last
+
+    @property
+    def seed(self) -> int:
+        """What, with the number of the epoch, all random numbers are a function of."""
+        return self._options.seed
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that the next ``iter()`` begins."""
+        return self._epoch
+
+    @property
+    def dataset(self) -> range:
+        """The positions of the seeds."""
+        return range(self._task.count)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the number of the epoch that the next ``iter()`` begins.
+
+        Without it epochs are counted from 0, one more for each ``iter()``.
+        """
+        epoch = operator.index(epoch)
+        if not 0 <= epoch < 2**23:
+            raise ValueError(f"epoch must be in [0, 2^23), not {epoch}")
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch, on this rank."""
+        return len(self._options.order(self._task.count))
+
+    def __iter__(self) -> BatchIterator:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        order = self._options.order(self._task.count)
+        with torch.device("cpu"):
+            iterator = BatchIterator(self._maker(), order.jobs(epoch), self._options.depth)
+        self._iterators.add(iterator)
+        return iterator
+
+    def __call__(self, index: Any) -> Any:
+        """Return the batch of the seeds at some positions, sampled as batch 0 of epoch 0."""
+        positions = torch.as_tensor(index, dtype=torch.int64, device="cpu").view(-1)
+        bad = (positions < 0) | (positions >= self._task.count)
+        if bool(bad.any()):
+            raise IndexError(f"position {int(positions[bad][0])} is not in [0, {self._task.count})")
+        return next(BatchIterator(self._maker(), iter([Job(0, 0, 0, positions)]), 0))
+
+    def close(self) -> None:
+        """Stop the iterators there are; each waits for the batch that it is making."""
+        for iterator in list(self._iterators):
+            iterator.close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise pickle.PicklingError(
+            f"a {type(self).__name__} belongs to the process that made it: send the data, whose "
+            "unified tensors travel once through shared memory, and make the loader there"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.graph}, batches={len(self)}, device={self.device})"
+
+    def _maker(self) -> BatchMaker:
+        return BatchMaker(
+            self._source,
+            self._sampler,
+            self._task,
+            self._bound(),
+            lanes_of(self.device),
+            self._options.transform,
+            self._options.transform_sampler_output,
+        )
+
+    def _bound(self) -> list[Column]:
+        """Return the columns of the attributes as they are now; unchanged ones stay registered."""
+        known, self._columns = self._columns, {}
+        for attribute in self._source.attributes():
+            key = (attribute.kind, attribute.name, id(attribute.value), attribute.dim)
+            column = known.get(key)
+            if column is None or column.attribute.value is not attribute.value:
+                column = column_of(attribute, self.device)
+            self._columns[key] = column
+        return list(self._columns.values())
+
+
+def _as_sampler(given: Any) -> NeighborSampler:
+    if not isinstance(given, NeighborSampler):
+        raise UnsupportedError(
+            f"neighbor_sampler= takes a pytorch_direct.NeighborSampler, not a "
+            f"{type(given).__module__}.{type(given).__name__}: leave it out, and loaders over the "
+            "same data share their graph"
+        )
+    return given
+
+
+def _own_device(data: Any) -> torch.device | None:
+    """Return the GPU that a graph is on already."""
+    graph = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else data
+    if isinstance(graph, Graph) and graph.device.type == "cuda":
+        return graph.device
+    return None
+
+
+def _subgraph_type(given: Any, directed: bool) -> Any:
+    return "induced" if not directed else getattr(given, "value", given)

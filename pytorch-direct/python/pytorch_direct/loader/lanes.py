@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which streams batches are made, and in which order their memory may be used again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+__all__ = ["CudaLanes", "HostLanes", "Lanes", "lanes_of"]
+
+
+class Lanes(Protocol):
+    """Where a device samples and where it fetches."""
+
+    device: torch.device
+    #: Batches whose sampling begins before the one in front is fetched.
+    ahead: int
+
+    def sampling(self) -> Any:
+        """Return a context in which to sample."""
+
+    def fetching(self) -> Any:
+        """Return a context in which to allocate and fill batches, after what was sampled."""
+
+    def order(self) -> None:
+        """Let writes into memory that was just allocated wait for its earlier users."""
+
+    def done(self, held: object) -> Any:
+        """Return what a batch's taker waits for; `held` is what filling it reads."""
+
+    def take(self, ready: Any) -> None:
+        """Let the caller's stream wait for a batch."""
+
+
+class HostLanes:
+    """The CPU: everything happens when it is called."""
+
+    device = torch.device("cpu")
+    ahead = 0
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """See `Lanes`."""
+        yield
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """See `Lanes`."""
+        yield
+
+    def order(self) -> None:
+        """See `Lanes`."""
+
+    def done(self, held: object) -> None:
+        """See `Lanes`."""
+
+    def take(self, ready: None) -> None:
+        """See `Lanes`."""
+
+
+class CudaLanes:
+    """Two streams of a GPU for one thread that makes batches.
+
+    Memory of the sampling stream is only ever freed by that thread, after the stream was made to
+    wait for whatever read it. Memory of the fetching stream is freed by whoever drops a batch, at
+    any time: so it is allocated first, and only then `order` records an event on each stream that
+    took batches. Whoever had the memory before used it before that event.
+    """
+
+    ahead = 1
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._shared = _shared(device)
+        self._held: tuple[object, torch.cuda.Event] | None = None
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """See `Lanes`."""
+        stream = self._shared.sample
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            yield
+
+    def release(self) -> None:
+        """Free what the last batch was filled from, once the sampling stream waits for that."""
+        if self._held is not None:
+            self._shared.sample.wait_event(self._held[1])
+            self._held = None
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """See `Lanes`."""
+        sampled = _event(self._shared.sample)
+        stream = self._shared.fetch
+        stream.wait_event(sampled)
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            yield
+
+    def order(self) -> None:
+        """See `Lanes`."""
+        for taker in self._shared.takers():
+            self._shared.fetch.wait_event(_event(taker))
+
+    def done(self, held: object) -> torch.cuda.Event:
+        """See `Lanes`."""
+        self.release()
+        filled = _event(self._shared.fetch)
+        self._held = (held, filled)
+        return filled
+
+    def take(self, ready: torch.cuda.Event) -> None:
+        """See `Lanes`."""
+        stream = torch.cuda.current_stream(self.device)
+        self._shared.add_taker(stream)
+        stream.wait_event(ready)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(stream)
+    return event
+
+
+class _Shared:
+    """The streams of a GPU, which all loaders of the process share, and who took batches."""
+
+    def __init__(self, device: torch.device) -> None:
+        from datapath_core import Scheduler
+
+        self._scheduler = Scheduler(device)
+        self.sample: torch.cuda.Stream = self._scheduler.torch_stream("kernel")
+        self.fetch: torch.cuda.Stream = self._scheduler.torch_stream("h2d")
+        self._takers: dict[int, torch.cuda.Stream] = {}
+        self._lock = threading.Lock()
+
+    def takers(self) -> list[torch.cuda.Stream]:
+        with self._lock:
+            return list(self._takers.values())
+
+    def add_taker(self, stream: torch.cuda.Stream) -> None:
+        with self._lock:
+            self._takers.setdefault(stream.cuda_stream, stream)
+
+
+_streams: dict[int, _Shared] = {}
+_streams_lock = threading.Lock()
+
+
+def _shared(device: torch.device) -> _Shared:
+    with _streams_lock:
+        found = _streams.get(device.index)
+        if found is None:
+            found = _streams[device.index] = _Shared(device)
+        return found
+
+
+def lanes_of(device: torch.device) -> Lanes:
+    """Return new lanes of a device for one thread."""
+    return CudaLanes(device) if device.type == "cuda" else HostLanes()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes one batch: samples, fetches rows, puts names to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.profiler import record_function
+
+from pytorch_direct.graph.graph import EDGE, NODE
+from pytorch_direct.loader.columns import Column
+from pytorch_direct.loader.lanes import Lanes
+from pytorch_direct.loader.order import Job
+from pytorch_direct.loader.sources import Source
+from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
+from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
+from pytorch_direct.sampling.pending import PendingSample
+
+__all__ = ["BatchMaker", "Made", "Task"]
+
+Sampled = SamplerOutput | HeteroSamplerOutput
+
+
+class Task(Protocol):
+    """What is sampled around: nodes or links."""
+
+    @property
+    def count(self) -> int:
+        """Number of seeds."""
+
+    def start(
+        self, sampler: NeighborSampler, positions: torch.Tensor, number: int, device: torch.device
+    ) -> PendingSample:
+        """Begin to sample around the seeds at some positions."""
+
+    def describe(self, batch: Any, metadata: tuple[Any, ...]) -> None:
+        """Write what belongs to the seeds into a batch."""
+
+
+@dataclass
+class Made:
+    """A batch that nobody has taken."""
+
+    batch: Any
+    nodes: dict[Any, torch.Tensor]
+    edges: dict[Any, torch.Tensor] | None
+    ready: Any  #: What its taker waits for.
+
+
+class BatchMaker:
+    """Makes the batches of one iterator; see `Maker`."""
+
+    def __init__(
+        self,
+        source: Source,
+        sampler: NeighborSampler,
+        task: Task,
+        columns: list[Column],
+        lanes: Lanes,
+        transform: Callable[[Any], Any] | None,
+        transform_sampler_output: Callable[[Any], Any] | None,
+    ) -> None:
+        self._source, self._sampler, self._task = source, sampler, task
+        self._early = [column for column in columns if not column.is_late]
+        self._late = [column for column in columns if column.is_late]
+        self._lanes = lanes
+        self._transform, self._transform_output = transform, transform_sampler_output
+        self.ahead = lanes.ahead
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """See `Maker`."""
+        # Tensors made without a device belong to the CPU, whatever the caller's default is.
+        with torch.no_grad(), torch.device("cpu"):
+            yield
+
+    def start(self, job: Job) -> PendingSample:
+        """See `Maker`."""
+        with record_function("pytorch_direct: sample"), self._lanes.sampling():
+            device = self._lanes.device
+            return self._task.start(self._sampler, job.positions, job.number, device)
+
+    def finish(self, job: Job, pending: PendingSample) -> Made:
+        """See `Maker`."""
+        with record_function("pytorch_direct: fetch"):
+            with self._lanes.sampling():
+                out = pending.result()
+                if self._transform_output is not None:
+                    out = self._transform_output(out)
+                nodes, edges = _ids(out)
+                found = [_read(column, _of(column, nodes, edges)) for column in self._early]
+            with self._lanes.fetching():
+                return self._fetch(out, found)
+
+    def hand_over(self, made: Made) -> Any:
+        """See `Maker`."""
+        self._lanes.take(made.ready)
+        batch = made.batch
+        for column in self._late:
+            ids = _of(column, made.nodes, made.edges)
+            self._put(batch, column, None if ids is None else column.late(ids))
+        return batch if self._transform is None else self._transform(batch)
+
+    def _fetch(self, out: Sampled, found: list[Any]) -> Made:
+        own = _Owned(self._lanes.device)
+        batch = self._source.blank()
+        nodes, edges = self._structure(batch, out, own)
+        rows = []
+        for column, known in zip(self._early, found, strict=True):
+            ids = _of(column, nodes, edges)
+            taken = None
+            if ids is not None:
+                taken = column.empty(ids.numel(), self._lanes.device, known)
+            rows.append(taken)
+            self._put(batch, column, None if taken is None else column.shown(taken))
+        self._task.describe(batch, tuple(own.of(part) for part in out.metadata or ()))
+        self._lanes.order()
+        own.fill()
+        for column, known, taken in zip(self._early, found, rows, strict=True):
+            if taken is not None:
+                ids = _of(column, nodes, edges)
+                assert ids is not None
+                column.fill(taken, ids, known)
+        return Made(batch, nodes, edges, self._lanes.done((out, found)))
+
+    def _structure(
+        self, batch: Any, out: Sampled, own: _Owned
+    ) -> tuple[dict[Any, torch.Tensor], dict[Any, torch.Tensor] | None]:
+        """Name nodes, edges and their numbers; returns the ids of both by type."""
+        hetero = isinstance(out, HeteroSamplerOutput)
+
+        def by_type(value: Any, kind: Any) -> dict[Any, Any]:
+            if value is None:
+                return {}
+            return value if hetero else {kind: value}
+
+        nodes = {kind: own.of(ids) for kind, ids in by_type(out.node, NODE).items()}
+        edges = {kind: own.of(ids) for kind, ids in by_type(out.edge, EDGE).items()}
+        cols = by_type(out.col, EDGE)
+        of = by_type(out.batch, NODE)
+        node_counts = by_type(out.num_sampled_nodes, NODE)
+        edge_counts = by_type(out.num_sampled_edges, EDGE)
+        for kind, row in by_type(out.row, EDGE).items():
+            store = self._source.store(batch, kind)
+            store.edge_index = own.pair(row, cols[kind])
+            store.num_sampled_edges = edge_counts.get(kind)
+        for kind, ids in nodes.items():
+            store = self._source.store(batch, kind)
+            if "num_nodes" in store:
+                store.num_nodes = ids.numel()
+            if not self._has(kind, "n_id"):
+                store.n_id = ids
+            store.batch = own.of(of.get(kind))
+            store.num_sampled_nodes = node_counts.get(kind)
+        for kind, ids in edges.items():
+            if not self._has(kind, "e_id"):
+                self._source.store(batch, kind).e_id = ids
+        return nodes, edges or None
+
+    def _has(self, kind: Any, name: str) -> bool:
+        columns = (*self._early, *self._late)
+        return any(c.attribute.kind == kind and c.attribute.name == name for c in columns)
+
+    def _put(self, batch: Any, column: Column, rows: Any) -> None:
+        self._source.store(batch, column.attribute.kind)[column.attribute.name] = rows
+
+
+class _Owned:
+    """Tensors of a batch's own, which are allocated before anything is written."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def of(self, value: Any) -> Any:
+        """Return memory for a tensor; what is no tensor, or made on the CPU for it, as it is."""
+        if isinstance(value, dict):
+            return {kind: self.of(part) for kind, part in value.items()}
+        if self._device.type == "cpu" or not isinstance(value, torch.Tensor):
+            return value
+        fresh = torch.empty(value.shape, dtype=value.dtype, device=self._device)
+        self._copies.append((fresh, value))
+        return fresh
+
+    def pair(self, row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+        """Return memory for two lists as the rows of one tensor."""
+        if self._device.type == "cpu":
+            return torch.stack([row, col])
+        fresh = torch.empty((2, row.numel()), dtype=row.dtype, device=self._device)
+        self._copies += [(fresh[0], row), (fresh[1], col)]
+        return fresh
+
+    def fill(self) -> None:
+        """Enqueue the copies."""
+        for fresh, value in self._copies:
+            if value.is_cuda:
+                fresh.copy_(value)
+            else:
+                # A copy from memory that is not pinned would wait for the stream.
+                fresh.copy_(value.pin_memory(), non_blocking=True)
+
+
+def _ids(out: Sampled) -> tuple[dict[Any, torch.Tensor], dict[Any, torch.Tensor] | None]:
+    if isinstance(out, HeteroSamplerOutput):
+        return out.node, out.edge
+    return {NODE: out.node}, None if out.edge is None else {EDGE: out.edge}
+
+
+def _of(
+    column: Column,
+    nodes: dict[Any, torch.Tensor],
+    edges: dict[Any, torch.Tensor] | None,
+) -> torch.Tensor | None:
+    attribute = column.attribute
+    if attribute.of == "node":
+        return nodes.get(attribute.kind)
+    return None if edges is None else edges.get(attribute.kind)
+
+
+def _read(column: Column, ids: torch.Tensor | None) -> Any:
+    return None if ids is None else column.read(ids)
