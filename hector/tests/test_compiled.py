@@ -288,3 +288,39 @@ def test_broadcast_weight_is_not_mistaken_for_rows_on_a_graph_of_one():
         g = graph(nodes, 7, 2)
         x = torch.randn(nodes, 3)
         torch.testing.assert_close(shifted(g, x, shift), hector.aggregate(x[g.src], g) + shift)
+
+
+def test_numbers_that_always_change_are_told_of_and_forgotten():
+    scaled = hector.compile(lambda g, x, by: hector.aggregate(x[g.src], g) * by)
+    g, x = graph(), torch.randn(13, 3)
+    with pytest.warns(UserWarning, match=r"traced 64 times; what differed last is by\. .* tensor"):
+        for step in range(65):
+            torch.testing.assert_close(scaled(g, x, step / 8), scaled.function(g, x, step / 8))
+    assert len(scaled._traces) < 64
+    assert len(scaled._built) < 64
+    for step in range(10):
+        by = torch.tensor(step / 8)
+        torch.testing.assert_close(scaled(g, x, by), scaled.function(g, x, by))
+    assert len(scaled._traces) == 2
+
+
+def seeded(g, x, W, seed):
+    share = hector.edge_softmax((x[g.src] * x[g.dst]).sum(-1), g)
+    message = hector.dropout(share, 0.3, seed)[:, None] * hector.linear(x[g.src], W[g.rel])
+    return hector.aggregate(message, g, reduce="mean_rel") + hector.dropout(x, 0.5, 2)
+
+
+@pytest.mark.parametrize("forms", ["per_edge", "aggregate_first", "compact"])
+def test_a_default_device_does_not_move_what_a_graph_needs(forms):
+    g, make = graph(), maker(torch.float32)
+    tensors = make(13, 4), make(4, 4, 4)
+    expected = outputs_and_gradients(lambda g, *t: seeded(g, *t, 5), g, tensors)
+    layer = hector.compile(seeded, forms=forms)
+    with torch.device("meta"):
+        fresh = hector.Graph(g.edge_index, g.edge_type, 13, 4)
+        results = layer(fresh, *tensors, 5)
+    seeds = torch.linspace(-1, 1, results.numel(), dtype=torch.float64).to(results.dtype)
+    with torch.device("meta"):
+        found = (results, *torch.autograd.grad(results, tensors, seeds.reshape(results.shape)))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

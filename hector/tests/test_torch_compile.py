@@ -236,3 +236,22 @@ def test_a_plan_goes_with_its_graph_and_its_gradients():
     torch._dynamo.reset()
     gc.collect()
     assert plan() is None
+
+
+class OnOneGraph(torch.nn.Module):
+    def __init__(self, g):
+        super().__init__()
+        self.g, self.layer = g, hector.nn.RGCNConv(4, 3, g.num_relations)
+
+    def forward(self, x):
+        return self.layer(self.g, x)
+
+
+def test_export_by_dynamo_works_and_by_tensors_without_memory_is_refused():
+    g, x = graph(), torch.randn(13, 4)
+    module = OnOneGraph(g)
+    expected = module(x)
+    torch.testing.assert_close(torch.export.export(module, (x,), strict=True).module()(x), expected)
+    with pytest.raises(RuntimeError, match=r"or torch.export\(strict=True\)"):
+        torch.export.export(module, (x,), strict=False)
+    assert torch.equal(module(x), expected)

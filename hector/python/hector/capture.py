@@ -136,7 +136,7 @@ def captured(compiled: Preparing, arguments: dict[str, Any]) -> Any:
     for path, affine, dtype, extents in inputs:
         value = _fetch(arguments, path)
         if affine is not None:
-            value = torch.tensor(value * affine[0] + affine[1], dtype=torch.int64)
+            value = torch.tensor(value * affine[0] + affine[1], dtype=torch.int64, device="cpu")
         elif dtype is not None:
             fits = fits and tuple(value.shape)[value.dim() - len(extents) :] == extents
             value = value.to(dtype)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Compiled"]
 
+_MOST_TRACES = 64
+"""Kinds of calls that are remembered; past them all are forgotten."""
+
 _KEPT = 8
 """Kinds of calls that are remembered for each graph."""
 
@@ -45,10 +49,15 @@ def _memory(device: torch.device) -> int | None:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
+_TRACERS = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
+
+
 def _transformed() -> bool:
-    """Whether a transform of ``torch.func``, or forward differentiation, is under way."""
+    """Whether a transform of ``torch.func``, forward differentiation or a tracer is under way."""
     functorch: object = torch._C._functorch.peek_interpreter_stack()
-    return functorch is not None or forward_ad._current_level >= 0
+    if functorch is not None or forward_ad._current_level >= 0:
+        return True
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
 
 
 @dataclass(frozen=True)
@@ -106,7 +115,7 @@ class Compiled:
         self._sampled: dict[object, list[Counts]] = {}
         self._emitters: dict[torch.device, Emitter] = {}
         self._executables: dict[int, Executable] = {}
-        """By the identity of what was built, which is kept."""
+        """By the identity of what was built, which they keep."""
         self._ready: weakref.WeakKeyDictionary[Plan, list[Ready]] = weakref.WeakKeyDictionary()
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -151,19 +160,19 @@ class Compiled:
             return self.function(*args, **kwargs)  # called by a function that is being traced
         if _transformed():
             raise unsupported(
-                f"{self.name}: torch.func (grad, vmap, jvp ..) and forward-mode derivatives do not "
-                f"see into compiled functions; call the eager function (compiled.function) there"
+                f"{self.name}: torch.func (grad, vmap ..), forward-mode derivatives and tracers "
+                f"of operators do not see into compiled functions; call the eager function "
+                f"(compiled.function) there, or use torch.compile or torch.export(strict=True)"
             )
         known = self._known(args, kwargs)
         if known is None:
             call = self._match(args, kwargs)
             built = self._specialise(call)
-            if id(built) not in self._executables:
-                self._executables[id(built)] = Executable(built, call.trace)
+            executable = self._executables.get(id(built))
+            if executable is None:
+                executable = self._executables[id(built)] = Executable(built, call.trace)
             plan, tensors = call.graph.plan(), call.tensors
-            ready = Ready(
-                call.trace, self._executables[id(built)], call.graph, call.arguments, tensors
-            )
+            ready = Ready(call.trace, executable, call.graph, call.arguments, tensors)
             calls = self._ready.setdefault(plan, [])
             calls.insert(0, ready)
             del calls[_KEPT:]
@@ -267,7 +276,7 @@ class Compiled:
         else:
             names = dict(enumerate(bound.arguments))
             found = trace(self.function, graph, bound.args, bound.kwargs, names)
-            self._traces.append(found)
+            self._remember(found)
         tensors = tuple(item.read(bound.arguments) for item in found.inputs)
         plan = graph.plan()
         checked = tuple(
@@ -276,6 +285,22 @@ class Compiled:
         )
         return _Call(found, graph, dict(bound.arguments), checked)
 
+    def _remember(self, made: Trace) -> None:
+        if len(self._traces) >= _MOST_TRACES:
+            before, now = (dict(each.guards) for each in (self._traces[-1], made))
+            changed = [".".join(path) for path in now if before.get(path) != now[path]]
+            warnings.warn(
+                f"{self.name} has been traced {_MOST_TRACES} times; what differed last is "
+                f"{', '.join(changed) or 'a shape or dtype'}. A number that changes from call to "
+                f"call is better passed as a tensor of no dimension, which needs no new trace",
+                stacklevel=4,
+            )
+            for kept in (self._traces, self._candidates, self._built, self._sampled):
+                kept.clear()
+            self._executables.clear()
+            self._ready.clear()
+        self._traces.append(made)
+
     def _specialise(self, call: _Call) -> Built:
         wrt = frozenset(
             item.name
@@ -283,13 +308,13 @@ class Compiled:
             if torch.is_grad_enabled() and tensor.requires_grad
         )
         device = call.graph.device
-        counts = self._decided_for(call.graph, (id(call.trace), wrt, device))
-        key = (id(call.trace), wrt, device, counts)
+        counts = self._decided_for(call.graph, (call.trace, wrt, device))
+        key = (call.trace, wrt, device, counts)
         if key not in self._built:
             if device not in self._emitters:
                 self._emitters[device] = choose(self.emitter, device)
             routes = node_routes(counts)
-            kind = (id(call.trace), wrt, device, routes)
+            kind = (call.trace, wrt, device, routes)
             if kind not in self._candidates:
                 made = Candidates(call.trace.function, wrt, routes, self._emitters[device])
                 self._candidates[kind] = made

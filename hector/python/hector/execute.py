@@ -85,6 +85,7 @@ class Executable:
     """
 
     def __init__(self, built: Built, trace: Trace) -> None:
+        self.built = built
         self.trained = built.backward is not None
         self._forward = built.forward.run
         spaces = {item.name: item.type.space for item in trace.inputs}

@@ -51,7 +51,7 @@ def known_count(count: int | None, name: str) -> int:
 
 def _sent(numbers: Sequence[object], device: torch.device) -> Tensor:
     """Some numbers on a device, which is not waited for."""
-    made = torch.tensor(numbers, dtype=torch.int64)
+    made = torch.tensor(numbers, dtype=torch.int64, device="cpu")
     return made if device.type == "cpu" else made.pin_memory().to(device, non_blocking=True)
 
 
@@ -109,7 +109,7 @@ def hetero_edges(data: Any, num_relations: int | None) -> HeteroEdges:
                 f"{index.device}; all must be (2, E), on one device ({device})"
             )
     rel = _blocks([index.shape[1] for index in ends], device)
-    index = torch.cat(ends, 1) if ends else torch.zeros(2, 0, dtype=torch.int64)
+    index = torch.cat(ends, 1) if ends else torch.zeros(2, 0, dtype=torch.int64, device=device)
     sides = [[number[relation[side]] for relation in relations] for side in (0, 2)]
 
     def each_type(values: list[int]) -> Tensor:

@@ -60,7 +60,7 @@ def keep_scales(
     """
     device = rows.device
     if not isinstance(seed, Tensor):
-        seed = torch.tensor(seed_word(seed))
+        seed = torch.tensor(seed_word(seed), device="cpu")
     seed = seed.to(torch.int64)
     low, high = (_mix((seed >> shift).to(torch.int32) + _GOLDEN) for shift in (0, 32))
     keys = _mix(rows.to(torch.int32) ^ low)

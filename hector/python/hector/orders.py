@@ -73,7 +73,7 @@ def bounds(keys: Tensor, order: Tensor | None, rows: int) -> Tensor:
     Tensor, int64, shape (rows + 1,)
     """
     if keys.device.type == "cpu":
-        made = torch.zeros(rows + 1, dtype=torch.int64)
+        made = torch.zeros(rows + 1, dtype=torch.int64, device="cpu")
         torch.cumsum(torch.bincount(keys, minlength=rows), 0, out=made[1:])
         return made
     # Counting would ask the device for the largest key.

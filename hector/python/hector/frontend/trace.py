@@ -67,10 +67,10 @@ class Input:
             return value.to(computed_dtype(value))
         if self.affine is None or not isinstance(value, int):
             return value
-        return torch.tensor(seed_word(value * self.affine[0] + self.affine[1]))
+        return torch.tensor(seed_word(value * self.affine[0] + self.affine[1]), device="cpu")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """A traced function with the conditions under which it may be used again.
 

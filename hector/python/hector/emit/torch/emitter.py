@@ -191,7 +191,8 @@ def _source(function: Function) -> str:
     for result in function.results:
         text = names[result]
         if result.op == "const":
-            text = f"torch.full((), {text}, dtype=torch.{DTYPES[result.type.dtype]})"
+            dtype = f"torch.{DTYPES[result.type.dtype]}"
+            text = f"torch.full((), {text}, dtype={dtype}, device=plan.device)"
         results.append(text)
     lines.append(f"    return ({', '.join(results)},)")
     return "\n".join(lines) + "\n"

@@ -65,7 +65,8 @@ def _segments(plan: Plan, type_: str) -> Segments:
     found = plan.segments(type_)
     if found.order is None or plan.device.type != "cpu":
         return found
-    if torch.equal(found.order, torch.arange(found.order.shape[0], dtype=found.order.dtype)):
+    order = found.order
+    if torch.equal(order, torch.arange(order.shape[0], dtype=order.dtype, device="cpu")):
         return Segments(None, found.bounds)
     return found
 

@@ -94,8 +94,8 @@ def _quietly() -> None:
     """Let PyTorch say here, once and unheard, that its sparse tensors are in beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        one = torch.zeros(1, dtype=torch.int64)
-        torch.sparse_csr_tensor(torch.arange(2), one, torch.zeros(1), (1, 1))
+        one = torch.zeros(1, dtype=torch.int64, device="cpu")
+        torch.sparse_csr_tensor(torch.tensor([0, 1], device="cpu"), one, one.float(), (1, 1))
 
 
 def _sampled(plan: Plan, targets: Tensor, others: Tensor, rows: str | None) -> Tensor:
@@ -106,7 +106,7 @@ def _sampled(plan: Plan, targets: Tensor, others: Tensor, rows: str | None) -> T
     if out.numel() == 0 or targets.shape[-1] == 0:
         return out
     _quietly()
-    columns = torch.arange(edges) if rows is None else plan.index(rows)
+    columns = torch.arange(edges, device="cpu") if rows is None else plan.index(rows)
     columns = columns.to(bounds.dtype)
     lead = math.prod(targets.shape[1:-1])
     left = targets.reshape(targets.shape[0], lead, targets.shape[-1])
@@ -115,7 +115,7 @@ def _sampled(plan: Plan, targets: Tensor, others: Tensor, rows: str | None) -> T
     size = (left.shape[0], right.shape[0])
     for head in range(lead):
         places = torch.sparse_csr_tensor(
-            bounds, columns, out.new_zeros(edges), size, check_invariants=False
+            bounds, columns, out.new_zeros(edges), size, device=out.device, check_invariants=False
         )
         both = left[:, head].contiguous(), right[:, head].contiguous().mT
         found[:, head] = torch.sparse.sampled_addmm(places, *both, beta=0).values()
