@@ -18,7 +18,7 @@ from pytorch_direct.loader.maker import BatchMaker, Task
 from pytorch_direct.loader.options import LoaderOptions, read_options
 from pytorch_direct.loader.order import Job
 from pytorch_direct.loader.pipeline import BatchIterator
-from pytorch_direct.loader.placement import batch_device, placed_graph
+from pytorch_direct.loader.placement import batch_device, made_on_host, placed_graph
 from pytorch_direct.loader.sources import Source, source_of
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
 
@@ -54,8 +54,7 @@ class Loader:
         self.data = data
         self._options: LoaderOptions = read_options(**options)
         self._source: Source = source_of(data, custom_cls)
-        # Tensors made without a device belong to the CPU, whatever the caller's default is.
-        with torch.device("cpu"):
+        with made_on_host():
             if neighbor_sampler is not None:
                 sampler = _as_sampler(neighbor_sampler)
                 self.device = batch_device(
@@ -140,7 +139,7 @@ class Loader:
     def __iter__(self) -> BatchIterator:
         epoch, self._epoch = self._epoch, self._epoch + 1
         order = self._options.order(self._task.count)
-        with torch.device("cpu"):
+        with made_on_host():
             iterator = BatchIterator(self._maker(), order.jobs(epoch), self._options.depth)
         self._iterators.add(iterator)
         return iterator

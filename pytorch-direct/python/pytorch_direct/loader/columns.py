@@ -106,7 +106,8 @@ class _Staged(_Gathered):
 
     def read(self, ids: torch.Tensor) -> torch.Tensor:
         host = ids.cpu()
-        rows = self.empty(host.numel(), host.device, None).pin_memory()
+        shape = (host.numel(), *self._table.shape[1:])
+        rows = torch.empty(shape, dtype=self._table.dtype, pin_memory=True)
         return gather(self._table, host, out=rows)
 
     def fill(self, out: torch.Tensor, ids: torch.Tensor, found: torch.Tensor) -> None:
@@ -179,7 +180,8 @@ def column_of(attribute: Attribute, device: torch.device) -> Column:
         return _Late(attribute, _selected(value, attribute.dim), device)
     if device.type != "cuda":
         return _Gathered(attribute, value if isinstance(value, UnifiedTensor) else value.detach())
-    table = unified(value)
+    with torch.cuda.device(device):
+        table = unified(value)
     try:
         current_registration(table).device_address(device.index)
     except UnsupportedError as error:

@@ -35,6 +35,9 @@ class Lanes(Protocol):
     def take(self, ready: Any) -> None:
         """Let the caller's stream wait for a batch."""
 
+    def release(self) -> None:
+        """Free what the last batch was filled from."""
+
 
 class HostLanes:
     """The CPU: everything happens when it is called."""
@@ -61,6 +64,9 @@ class HostLanes:
     def take(self, ready: None) -> None:
         """See `Lanes`."""
 
+    def release(self) -> None:
+        """See `Lanes`."""
+
 
 class CudaLanes:
     """Two streams of a GPU for one thread that makes batches.
@@ -77,6 +83,10 @@ class CudaLanes:
         self.device = device
         self._shared = _shared(device)
         self._held: tuple[object, torch.cuda.Event] | None = None
+        # What the caller has enqueued may be what makes the graph and the attributes.
+        stream = torch.cuda.current_stream(device)
+        self._shared.add_taker(stream)
+        self._shared.sample.wait_event(_event(stream))
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -84,12 +94,6 @@ class CudaLanes:
         stream = self._shared.sample
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
-
-    def release(self) -> None:
-        """Free what the last batch was filled from, once the sampling stream waits for that."""
-        if self._held is not None:
-            self._shared.sample.wait_event(self._held[1])
-            self._held = None
 
     @contextmanager
     def fetching(self) -> Iterator[None]:
@@ -118,8 +122,11 @@ class CudaLanes:
         self._shared.add_taker(stream)
         stream.wait_event(ready)
 
-    def __del__(self) -> None:
-        self.release()
+    def release(self) -> None:
+        """See `Lanes`; the sampling stream waits before it uses that memory again."""
+        if self._held is not None:
+            self._shared.sample.wait_event(self._held[1])
+            self._held = None
 
 
 def _event(stream: torch.cuda.Stream) -> torch.cuda.Event:

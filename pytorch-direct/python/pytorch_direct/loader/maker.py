@@ -15,6 +15,7 @@ from pytorch_direct.graph.graph import EDGE, NODE
 from pytorch_direct.loader.columns import Column
 from pytorch_direct.loader.lanes import Lanes
 from pytorch_direct.loader.order import Job
+from pytorch_direct.loader.placement import made_on_host
 from pytorch_direct.loader.sources import Source
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
 from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
@@ -74,8 +75,7 @@ class BatchMaker:
     @contextmanager
     def running(self) -> Iterator[None]:
         """See `Maker`."""
-        # Tensors made without a device belong to the CPU, whatever the caller's default is.
-        with torch.no_grad(), torch.device("cpu"):
+        with torch.no_grad(), made_on_host():
             yield
 
     def start(self, job: Job) -> PendingSample:
@@ -95,6 +95,10 @@ class BatchMaker:
                 found = [_read(column, _of(column, nodes, edges)) for column in self._early]
             with self._lanes.fetching():
                 return self._fetch(out, found)
+
+    def end(self) -> None:
+        """See `Maker`."""
+        self._lanes.release()
 
     def hand_over(self, made: Made) -> Any:
         """See `Maker`."""

@@ -33,6 +33,9 @@ class Maker(Protocol):
     def running(self) -> Any:
         """Return a context for the thread that starts and finishes."""
 
+    def end(self) -> None:
+        """Let go of what the last batch was made from."""
+
 
 class BatchIterator:
     """The batches of one epoch, each given once.
@@ -107,6 +110,7 @@ class _Inline:
 
     def stop(self) -> None:
         self._jobs = iter(())
+        self._maker.end()
 
 
 class _LoaderThread(threading.Thread):
@@ -166,6 +170,7 @@ class _Thread:
                 self._make_all()
         except BaseException as error:  # noqa: BLE001  (whoever takes batches raises it)
             failed = error
+        self._maker.end()
         with self._change:
             if failed is not None and not self._stopped:
                 self._made.append(_Failed(failed))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from pytorch_direct.graph.device import as_device
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.loader.sources import Source
 
-__all__ = ["PlacedGraph", "batch_device", "placed_graph"]
+__all__ = ["PlacedGraph", "batch_device", "made_on_host", "placed_graph"]
 
 #: Of the GPU's free memory, the share that structure may take without being asked to.
 _SHARE = 8
@@ -32,6 +34,16 @@ class PlacedGraph:
         self.graph = graph
         # Alive, so that no other tensor gets their addresses.
         self._sources = sources
+
+
+@contextmanager
+def made_on_host() -> Iterator[None]:
+    """Make tensors that name no device on the CPU, whatever the caller's default is."""
+    if torch.get_default_device().type == "cpu":
+        yield
+    else:
+        with torch.device("cpu"):
+            yield
 
 
 def batch_device(device: torch.device | str | int | None) -> torch.device:
