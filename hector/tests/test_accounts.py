@@ -79,6 +79,29 @@ def test_memory_lies_between_the_results_and_everything_made(name):
         assert least <= account.memory <= everything
 
 
+def test_a_sum_takes_the_place_of_what_is_added_to_it():
+    # The rows of the root weight, and the output: one memory, beside the pairs' rows.
+    explained = as_triton("RGCN")
+    counts, row = explained.counts, 64 * 4
+    forms = explained.forms
+    pairs = counts.edge
+    if forms.aggregate_first:
+        pairs = counts.dst_pair
+    elif forms.compact_src:
+        pairs = counts.src_pair
+    assert explained.programs["forward"].memory == (pairs + counts.node) * row
+    run = explained.source.split("def run(")[1]
+    assert sum(f"= new_v{i}()" in run for i in range(50)) == 2
+
+
+def test_nothing_is_stored_twice():
+    for name in LAYERS:
+        for account in as_triton(name).programs.values():
+            for kernel in account.kernels:
+                made = [(op.op, op.operands, str(op.attrs)) for op in kernel.stored if op.operands]
+                assert len(set(made)) == len(made), kernel.name
+
+
 def test_bytes_of_the_form_in_use_are_those_of_the_account():
     layer = LAYERS["RGCN"]
     g = layer.draw(SMALL, "cpu")

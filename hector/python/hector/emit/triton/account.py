@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hector.cost import function_cost
-from hector.emit.account import Account, Kernel, Step, held, of_torch
+from hector.emit.account import Account, Kernel, Step, held, of_torch, rooted
 from hector.emit.triton.cost import _flops, group_bytes, runs
 from hector.emit.triton.emitter import _Module, _unfit
 from hector.emit.triton.expand import expand
@@ -44,8 +44,18 @@ def of_triton(function: Function, counts: Counts) -> Account:
             kernels.append(_operator(each, counts, flops.get(each.ops[0], 0)))
         else:
             kernels.append(_kernel(module, each, stored, counts))
-        steps.append(Step(stored, tuple(_from_memory(each))))
-    return Account(tuple(kernels), held(steps, module.expanded.results, counts))
+        made = tuple(op for op in stored if op not in module.in_place)
+        steps.append(Step(made, tuple(_place(module, value) for value in _from_memory(each))))
+    results = [_place(module, result) for result in module.expanded.results]
+    return Account(tuple(kernels), held(steps, results, counts))
+
+
+def _place(module: _Module, value: Value) -> Value:
+    """The value for which the memory that shows a value was made."""
+    value = rooted(value)
+    while value in module.in_place:
+        value = module.in_place[value]
+    return value
 
 
 def _from_memory(each: Group) -> list[Value]:

@@ -20,6 +20,7 @@ from hector.emit.triton.columns import columns, walk_orders
 from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.groups import Family, Group
+from hector.emit.triton.in_place import in_place
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.launching import Launch, precision_on, room
 from hector.emit.triton.product import outer_kernel, product_kernel
@@ -112,6 +113,9 @@ class _Module:
         self._name(home)
         self._find_columns()
         self._last = self._last_reads(home)
+        kept = {value for value in home if value in self.columns or value in self.orders}
+        self.in_place = in_place(self.expanded, self.groups, self.stored, self._last, kept)
+        """Results that take the memory of what only their kernel still reads."""
 
     def _name(self, home: dict[Value, Group]) -> None:
         for param in self.function.params:
@@ -211,6 +215,9 @@ class _Module:
     def _allocate(self, value: Value) -> None:
         """Memory of a result."""
         at = self.columns.get(value)
+        if value in self.in_place:
+            self.body.append(f"{self.host[value]} = {self.host[self.in_place[value]]}")
+            return
         if at is None:
             self._new(self.host[value], value.type)
             return

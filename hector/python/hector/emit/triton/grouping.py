@@ -226,6 +226,26 @@ class _Grouping:
         return False
 
 
+def _once(ops: tuple[Value, ...], home: dict[Value, Group]) -> dict[Value, Value]:
+    """What operators become when a kernel does nothing twice that costs nothing to do.
+
+    Each reader got a copy of its own; those that came into one kernel would each be stored.
+    """
+    new: dict[Value, Value] = {}
+    known: dict[tuple[object, ...], Value] = {}
+    for old in ops:
+        operands = tuple(new.get(operand, operand) for operand in old.operands)
+        op = old
+        if operands != old.operands:
+            op = Value(old.op, operands, old.attrs, old.type, old.location)
+        if old.op in FREE and old in home:
+            attrs = tuple(sorted((key, repr(value)) for key, value in old.attrs.items()))
+            op = known.setdefault((home[old], old.op, operands, attrs, old.type), op)
+        if op is not old:
+            new[old] = op
+    return new
+
+
 def _sorted(groups: Iterable[Group], home: dict[Value, Group]) -> list[Group]:
     """Groups in an order where each comes after those that it reads."""
     order: dict[Group, None] = {}
@@ -280,8 +300,13 @@ def group(
     grouping.join_walks()
     grouping.absorb_rows()
     grouping.drop_unused(results)
+    again = _once(program_order(results), grouping.home)
+    results = tuple(again.get(result, result) for result in results)
     ops = program_order(results)
     position = {op: i for i, op in enumerate(ops)}
     for each in grouping.groups:
-        each.ops.sort(key=position.__getitem__)
+        kept = dict.fromkeys(again.get(op, op) for op in each.ops)
+        each.ops = sorted(kept, key=position.__getitem__)
+        each.anchor = None if each.anchor is None else again.get(each.anchor, each.anchor)
+        grouping.home.update((op, each) for op in each.ops)
     return Expanded(ops, results), _sorted(grouping.groups, grouping.home)

@@ -319,8 +319,9 @@ def outer_kernel(job: Job, schedule: Outer) -> Emitted:
     reduce, step, width = reduce_kernel(job, op, left * right)
     space = job.group.space.value
     types = "1" if op.type.space is Space.WEIGHT else f"plan.rows({op.type.space.value!r})"
+    runs = f"{op.map('type')!r}, {space!r}, {schedule.rows}, {schedule.chunk // schedule.rows}"
     prepare = (
-        f"work = tables.type_tiles(plan, {op.map('type')!r}, {space!r}, {schedule.chunk})",
+        f"work = tables.chunks(plan, {runs})",
         f"part_{job.name} = room(work.count, {left * right}, plan.device)",
         writer.prepare(f"(work.count * {blocks},)", f"num_warps={schedule.warps}"),
         reduce.prepare(f"({types}, {-(-left * right // width)})", "num_warps=4"),

@@ -104,7 +104,7 @@ class Outer:
     rows : int
         Rows a step.
     chunk : int
-        Rows of one type that a program sums; chunks are then added in a fixed order.
+        Rows of one type that a program sums at most; chunks are then added in a fixed order.
     left, right : int
         Extents of the block that a program holds.
     stages, warps : int
@@ -127,7 +127,8 @@ class WalkProduct:
     rows : int
         Targets a tile, one lane each.
     tiles : int
-        Tiles of one type that a program takes in turn, its matrices and outer products kept.
+        Tiles of one type that a program takes in turn, its matrices and outer products kept; with
+        outer products as many as the rows of the graph ask for (``tables.chunks``).
     unroll : int
         Steps of the walk whose loads are in flight together.
     split : int

@@ -22,6 +22,7 @@ __all__ = [
     "Slots",
     "TypeTiles",
     "bounded_pieces",
+    "chunks",
     "count_scale",
     "grouped",
     "index",
@@ -30,6 +31,9 @@ __all__ = [
     "placed",
     "type_tiles",
 ]
+
+_CHUNKS = 768
+"""Programs that keep the machine busy, some for each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,32 @@ def type_tiles(plan: Plan, name: str | None, space: str, step: int) -> TypeTiles
         count, narrow(kind, rows), narrow(begin, rows + 1), narrow(end, rows + 1),
         narrow(first, count + 1),
     )  # fmt: skip
+
+
+@derived
+def chunks(plan: Plan, name: str | None, space: str, step: int, most: int) -> TypeTiles:
+    """The rows of ``space`` by type, in runs of a multiple of ``step``.
+
+    Each run leaves a sum of outer products in memory. More runs than the machine has room for
+    cost bytes, fewer leave it idle.
+
+    Parameters
+    ----------
+    plan : Plan
+    name : str or None
+        Map to the types; None where all rows are of one.
+    space : str
+    step : int
+    most : int
+        Of the multiple.
+
+    Returns
+    -------
+    TypeTiles
+        Of about ``_CHUNKS`` runs beside one for each type, or of the longest.
+    """
+    steps = plan.counts.rows(Space(space)) / (_CHUNKS * step)
+    return type_tiles(plan, name, space, step * min(max(round(steps), 1), most))
 
 
 @derived

@@ -28,6 +28,9 @@ from hector.ir.types import Space
 
 __all__ = ["walk_product_kernel"]
 
+_TILES = 16
+"""Tiles that a program of outer products may always take in turn."""
+
 _DOT = {"f32": "tl.float32", "bf16": "tl.bfloat16", "f16": "tl.float16"}
 
 
@@ -248,12 +251,15 @@ def walk_product_kernel(job: Job, schedule: WalkProduct) -> Emitted:
     main = _main(job, schedule, reductions, products, outers)
     kind, space = _type([*products, *outers]), group.target
     assert space is not None
-    step = schedule.rows * schedule.tiles
+    runs = f"{kind!r}, {space.value!r}, {schedule.rows}"
+    tiles = f"tables.type_tiles(plan, {runs} * {schedule.tiles})"
+    if outers:
+        tiles = f"tables.chunks(plan, {runs}, {max(schedule.tiles, _TILES)})"
     parts, sums = f"parts_{job.name}", f"sums_{job.name}"
     warps = f"num_warps={schedule.warps}"
     prepare = [
         f"hubs = find_hubs(plan, {group.map!r}, {schedule.split})",
-        f"work = tables.type_tiles(plan, {kind!r}, {space.value!r}, {step})",
+        f"work = {tiles}",
         f"{parts} = room(hubs.slots, {reductions.width}, plan.device)",
         f"{sums} = room(hubs.count, {reductions.width}, plan.device)",
         pieces.prepare(f"(-(-hubs.slots // {schedule.rows}),)", warps),
