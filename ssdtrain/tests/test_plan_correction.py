@@ -71,7 +71,7 @@ def test_contention_is_learnt_and_planned_with(name: str, contention: float) -> 
     truth = dataclasses.replace(RATES, contention=contention)
     played = simulate(timeline, truth, plan).prediction
     assert played.seconds > predicted(plan).seconds
-    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6)
+    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6, RATES)
     assert rates.contention == pytest.approx(contention, rel=0.15)
     assert found.seconds == pytest.approx(timeline.seconds, rel=1e-3)
     again = simulate(found, rates, plan).prediction
@@ -88,7 +88,7 @@ def test_more_than_copies_can_do_is_the_clock(name: str) -> None:
     slower = scaled(timeline, 1.05)
     assert slower.seconds == pytest.approx(1.05 * timeline.seconds)
     played = simulate(slower, RATES, plan).prediction
-    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6)
+    found, rates = corrected(timeline, RATES, plan, [result(timeline, played)] * 6, RATES)
     assert rates.contention == 0.0
     assert found.seconds == pytest.approx(slower.seconds, rel=5e-3)
     # All is slower then, what keeps everything too.
@@ -100,7 +100,9 @@ def test_a_plan_without_copies_says_nothing_about_contention() -> None:
     limits = Limits(max_slowdown=0.03, allow_host=False)
     plan = optimise(timeline, Rates(), limits)
     played = dataclasses.replace(predicted(plan), seconds=1.01 * predicted(plan).seconds)
-    _, rates = corrected(timeline, Rates(contention=0.02), plan, [result(timeline, played)])
+    _, rates = corrected(
+        timeline, Rates(contention=0.02), plan, [result(timeline, played)], Rates()
+    )
     assert rates.contention == 0.02
 
 
@@ -288,3 +290,30 @@ def test_a_few_bytes_say_nothing_about_a_drive() -> None:
     assert faster_drive(rates, [moved] * 6) == ""
     moved = dataclasses.replace(moved, lanes={"write": (1 << 30, 0.5)})
     assert "2.15 GB/s" in faster_drive(rates, [moved] * 6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("part", [0.5, 0.2, 0.0])
+def test_fewer_waits_than_expected_do_not_make_lanes_faster_than_measured(
+    name: str, part: float
+) -> None:
+    timeline = load(name)
+    plan = optimise(timeline, LINK, Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    found = predicted(plan)
+    assert found.wait_seconds > 0.01 * timeline.seconds
+    less = (1 - part) * found.wait_seconds
+    measured = dataclasses.replace(
+        result(timeline, found, found.seconds - less), wait_seconds=part * found.wait_seconds
+    )
+    _, rates = corrected(timeline, LINK, plan, [measured] * 6, LINK)
+    assert (rates.d2h, rates.h2d) == (LINK.d2h, LINK.h2d)
+    # Lanes that were thought slower may be as fast as they were measured again.
+    slow = dataclasses.replace(LINK, d2h=39.2e9, h2d=39.2e9, d2h_alone=44e9, h2d_alone=44e9)
+    plan = optimise(timeline, slow, Limits(max_slowdown=0.03, host_bytes=48 * GIB))
+    found = predicted(plan)
+    measured = dataclasses.replace(
+        result(timeline, found, found.seconds - found.wait_seconds), wait_seconds=0.0
+    )
+    _, rates = corrected(timeline, slow, plan, [measured] * 6, LINK)
+    assert 39.2e9 < rates.d2h <= LINK.d2h * (1 + 1e-9)
+    assert rates.d2h_alone <= LINK.d2h_alone * (1 + 1e-9)

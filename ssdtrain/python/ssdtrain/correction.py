@@ -32,15 +32,15 @@ _LEAST_BUSY = 0.1
 
 
 def corrected(
-    timeline: Timeline, rates: Rates, plan: Plan, results: Sequence[StepResult]
+    timeline: Timeline, rates: Rates, plan: Plan, results: Sequence[StepResult], fastest: Rates
 ) -> tuple[Timeline, Rates]:
     """Return a timeline and rates for the next plan.
 
     Drives have the rates that they had in these steps. What computation took longer than predicted
     is laid to copies if they can have caused it (``Rates.contention``); else it scales all of its
     times, by which everything kept is slower, too. Lanes are taken to be so much slower or faster
-    that computation waits as long as it did, and what the peak then still exceeds the prediction by
-    is added to what others allocate.
+    that computation waits as long as it did, but no faster than they were measured to be, and what
+    the peak then still exceeds the prediction by is added to what others allocate.
 
     Parameters
     ----------
@@ -50,6 +50,9 @@ def corrected(
     plan : Plan
     results : sequence of StepResult
         Of steps under the plan; medians count. If the last has a timeline, that is taken.
+    fastest : Rates
+        As measured with nothing beside the lanes. Fewer waits than predicted are no sign of faster
+        lanes: any that are fast enough have none.
 
     Returns
     -------
@@ -64,7 +67,7 @@ def corrected(
     if fresh is not None and fresh.signature == timeline.signature:
         timeline = fresh
     timeline, rates = _with_computation(timeline, rates, plan, seconds - waits)
-    rates = _with_waits(timeline, rates, plan, waits)
+    rates = _with_waits(timeline, rates, plan, waits, _with_drive(fastest, results))
     if peak > 0:
         played = simulate(timeline, rates, plan).prediction
         timeline = _shifted(timeline, peak - played.peak_bytes)
@@ -141,15 +144,24 @@ def _with_computation(
     return _scaled(timeline, factor), dataclasses.replace(rates, contention=contention)
 
 
-def _with_waits(timeline: Timeline, rates: Rates, plan: Plan, waits: float) -> Rates:
-    """Return rates with which computation waits as long as was measured."""
+def _with_waits(
+    timeline: Timeline, rates: Rates, plan: Plan, waits: float, fastest: Rates
+) -> Rates:
+    """Return rates with which computation waits as long as was measured, or nearly."""
 
     def predicted(slower: float) -> float:
         return simulate(timeline, _slower(rates, slower), plan).prediction.wait_seconds
 
     if abs(predicted(1.0) - waits) < _LEAST_WAIT * timeline.seconds:
         return rates
-    low, high = 1 / _MOST, _MOST
+    most_gained = [
+        now / most
+        for name in ("d2h", "h2d", "write", "read")
+        if (now := getattr(rates, name)) and (most := getattr(fastest, name))
+    ]
+    low, high = min(max(most_gained, default=1.0), 1.0), _MOST
+    if predicted(low) >= waits:
+        return _slower(rates, low)
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
         if predicted(middle) < waits:

@@ -95,6 +95,7 @@ class Steering:
         self._limits = limits
         self._measure_rates = rates
         self._rates: Rates | None = None
+        self._fastest = Rates()
         self._given = plan
         self._planner = planner
         self._shapes: OrderedDict[str, _Shape] = OrderedDict()
@@ -304,7 +305,7 @@ class Steering:
         assert shape.timeline is not None
         assert shape.plan is not None
         shape.timeline, self._rates = corrected(
-            shape.timeline, self._known_rates(), shape.plan, results
+            shape.timeline, self._known_rates(), shape.plan, results, self._fastest
         )
 
     def _plan_again(self, shape: _Shape, reason: str) -> None:
@@ -326,7 +327,7 @@ class Steering:
 
     def _known_rates(self) -> Rates:
         if self._rates is None:
-            self._rates = self._measure_rates()
+            self._rates = self._fastest = self._measure_rates()
         return self._rates
 
     # ------------------------------------------------------------------ for the report
