@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zero-copy gathers by a GPU: by row width, beside the CPU's way, unaligned, beside training.
 
-Sections: ``small`` (a table of ``--small-gib``), ``unaligned``, ``cpu``, ``cast``, ``training``,
+Sections: ``small`` (a table of ``--small-gib``), ``unaligned``, ``cast``, ``training``, ``cpu``,
 ``register``, ``large`` (``--large-gib``, left out where the host has not the memory) and ``heat``
 (rows laid out by heat). Rates are of payload: rows times their bytes. Every rate comes with a check
 of bytes.
@@ -24,7 +24,7 @@ from bench_schema import Row
 from pytorch_direct import UnifiedTensor, check, gather, gather_model
 from pytorch_direct.cli.measure import copy_rate, gather_rate, host_table, rows_of, seconds
 
-SECTIONS = ("small", "unaligned", "cpu", "cast", "training", "register", "large", "heat")
+SECTIONS = ("small", "unaligned", "cast", "training", "cpu", "register", "large", "heat")
 SMALL_TARGETS = {64: 0.3, 128: 0.6, 256: 0.9, 512: 0.9, 1024: 0.9, 2048: 0.9, 4096: 0.9}
 LARGE_TARGETS = {64: None, 128: None, 256: None, 512: 0.5, 1024: 0.9, 4096: 0.9}
 # GB/s of a table of 48 GiB ordered by a bare kernel, on the machine of the targets (one H200).
@@ -312,7 +312,7 @@ def main() -> None:
     results.extra["model"] = str(gather_model())
     results.extra["pinned copy, GB/s"] = bench.link / 1e9
     parts = (
-        bench.small_table, bench.unaligned, bench.beside_cpu, bench.cast, bench.training,
+        bench.small_table, bench.unaligned, bench.cast, bench.training, bench.beside_cpu,
         bench.register, bench.large_table, bench.by_heat,
     )  # fmt: skip
     for name, run in zip(SECTIONS, parts, strict=True):

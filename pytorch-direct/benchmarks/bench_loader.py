@@ -80,7 +80,7 @@ def measure(options: Any) -> Iterator[Row]:
     peers = []
     if Peer.is_here():
         sampler = pyg_loader(work, 0).node_sampler
-        for workers in sorted({0, 1, 2, cores}):
+        for workers in (0,) if options.quick else sorted({0, 1, 2, cores}):
             loader = pyg_loader(work, workers, sampler)
             peers.append(Reader(f"PyG's NeighborLoader, {workers} workers", loader, 2 * workers))
     for _ in range(TURNS):

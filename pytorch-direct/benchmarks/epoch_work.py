@@ -14,7 +14,8 @@ from sampling_work import EDGE, Peer
 from torch import nn
 from torch.nn import functional
 
-from pytorch_direct import Graph, NeighborLoader, rmat, rmat_features
+from pytorch_direct import Graph, rmat, rmat_features
+from pytorch_direct.loader.neighbor_loader import NeighborLoader
 
 __all__ = ["BATCH", "CLASSES", "Contender", "Sage", "Work", "make_work", "our_loader", "pyg_loader"]
 
@@ -87,8 +88,7 @@ def pyg_loader(work: Work, workers: int, sampler: Any = None, **options: Any) ->
 def our_loader(work: Work, data: Any, device: torch.device, **options: Any) -> Any:
     """Return our loader: the arguments of PyG's, and the device that samples and fetches."""
     return NeighborLoader(
-        data, work.fanouts, batch_size=work.batch, shuffle=True, is_sorted=True, device=device,
-        **options,
+        data, work.fanouts, batch_size=work.batch, shuffle=True, seed=0, device=device, **options,
     )  # fmt: skip
 
 
@@ -176,6 +176,14 @@ class Contender:
             self._optimizer.step()
             self.losses.append(loss.detach())
             self.nodes, self.edges = batch.x.shape[0], batch.edge_index.shape[1]
+
+    def close(self) -> None:
+        """End the loader's processes or thread, before anything else is forked."""
+        self._batches = None
+        running = getattr(self.loader, "_iterator", None)
+        if running is not None:
+            running._shutdown_workers()
+        self.loader = None
 
     def wait(self) -> None:
         """Wait for the GPU."""

@@ -16,6 +16,7 @@ import torch.utils.dlpack
 
 from datapath_core import PinnedPool
 from datapath_core.errors import UnsupportedError
+from pytorch_direct.graph.device import as_device
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
@@ -44,15 +45,13 @@ def measuring_device(name: str | None = None) -> torch.device:
         raise UnsupportedError(f"{device} cannot be measured: give cpu, cuda or cuda:N")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UnsupportedError(f"{device} was asked for, but torch sees no GPU here")
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
+    return as_device(device)
 
 
 def seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
     """Return the median time of a run, after one that is not counted; on a GPU the GPU's time."""
     run()
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
         if device.type == "cuda":
             start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
