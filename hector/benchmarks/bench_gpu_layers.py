@@ -5,9 +5,9 @@ Eight graphs of the sizes of public ones, drawn at random. Products of fp32 roun
 sides ("high") unless a row says otherwise. Every row is written when it is there, so that a run cut
 short loses nothing. ``--quick`` takes the smallest graph.
 
-Sections: ``compiled`` (PyG under ``torch.compile``), ``speed`` (against peers and limits),
-``precision`` (bf16, and fp32 rounded nowhere), ``ablation`` (forms fixed and chosen), ``forms``
-(against the hand-written kernels of ``--forms FILE``), ``widths`` (32, 128, 8 heads).
+Sections, in this order: ``speed`` (against peers and limits), ``precision`` (bf16, and fp32
+rounded nowhere), ``forms`` (against the hand-written kernels of ``--forms FILE``), ``ablation``
+(forms fixed and chosen), ``compiled`` (PyG under ``torch.compile``), ``widths`` (32, 128, 8 heads).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import threading
+import sys
 import time
 from pathlib import Path
 
 import gpu_sections
 import torch
 from gpu_cells import BF16, HIGH, HIGHEST, Setting, cell, prepare
-from gpu_parallel import compile_kernels, compiled_pyg
+from gpu_parallel import Compilers, compiled_pyg
 from gpu_results import Results
 from gpu_sections import FIXED, WIDTHS, Context
 
@@ -30,7 +30,7 @@ from hector.measure.layers import LAYERS
 from hector.measure.shapes import SHAPES
 from hector.measure.timing import copy_rate
 
-SECTIONS = ("compiled", "speed", "precision", "ablation", "forms", "widths")
+SECTIONS = ("speed", "precision", "forms", "ablation", "compiled", "widths")
 
 
 def _names(text: str) -> list[str]:
@@ -62,43 +62,40 @@ def options() -> argparse.Namespace:
     return found
 
 
-def settings(graph: str, chosen: argparse.Namespace) -> list[Setting]:
-    """What the sections run of a cell on a graph."""
-    made = []
-    if "speed" in chosen.sections:
-        made.append(HIGH)
-    if "precision" in chosen.sections:
-        made.append(BF16)
-    if graph in chosen.some:
-        if "precision" in chosen.sections:
-            made.append(HIGHEST)
-        if "ablation" in chosen.sections:
-            made += [HIGH, *(Setting(forms=forms) for forms in FIXED.values())]
-        if "widths" in chosen.sections:
-            made += WIDTHS
-    return list(dict.fromkeys(made))
+def settings(graph: str, section: str, chosen: argparse.Namespace) -> list[Setting]:
+    """What a section runs of a cell on a graph."""
+    some = graph in chosen.some
+    return {
+        "speed": [HIGH],
+        "precision": [BF16, HIGHEST] if some else [BF16],
+        "ablation": [Setting(forms=forms) for forms in FIXED.values()] if some else [],
+        "widths": WIDTHS if some else [],
+    }.get(section, [])
 
 
 def share(chosen: argparse.Namespace) -> None:
-    """Run every K-th setting once, so that its kernels are in Triton's cache on disk."""
+    """For each section named on stdin run every K-th setting, so that its kernels are on disk."""
     number, count = (int(part) for part in chosen.share.split("/"))
-    work = [
-        (layer, graph, setting, training)
-        for layer in reversed(chosen.layers)
-        for graph in chosen.graphs
-        for setting in settings(graph, chosen)
-        for training in (True, False)
-    ][number::count]
-    work.sort(key=lambda item: (SHAPES[item[1]].edges, item[0]))
-    turn = len(work) * number // count  # not all at the largest graph at once
     at: tuple[str, str] | None = None
-    for layer, graph, setting, training in work[turn:] + work[:turn]:
-        with contextlib.suppress(Exception):  # it is said where it is measured
-            if at != (layer, graph):
-                found, at = cell(layer, graph), (layer, graph)
-            prepare(found, setting, training)
-        gc.collect()
-        torch.cuda.empty_cache()
+    for section in map(str.strip, sys.stdin):
+        work = [
+            (layer, graph, setting, training)
+            for layer in reversed(chosen.layers)
+            for graph in chosen.graphs
+            for setting in settings(graph, section, chosen)
+            for training in (True, False)
+        ][number::count]
+        work.sort(key=lambda item: (SHAPES[item[1]].edges, item[0]))
+        turn = len(work) * number // count  # not all at the largest graph at once
+        for layer, graph, setting, training in work[turn:] + work[:turn]:
+            with contextlib.suppress(Exception):  # it is said where it is measured
+                if at != (layer, graph):
+                    found, at = cell(layer, graph), (layer, graph)
+                prepare(found, setting, training)
+            _free()
+        found, at = None, None  # type: ignore[assignment]
+        _free()
+        print("done", flush=True)
 
 
 def main() -> None:
@@ -109,51 +106,43 @@ def main() -> None:
         share(chosen)
         return
     results = Results(chosen.json, "hector: relational layers on a GPU")
-    context = Context(results, copy_rate(torch.device("cuda")), start + chosen.seconds)
-    results.extra["copy_gb_s"] = context.rate / 1e9
-    cells = [(graph, layer) for graph in chosen.graphs for layer in chosen.layers]
-    _compile(chosen, cells, context)
-    some = [each for each in cells if each[0] in chosen.some]
-    for graph, layer in cells if "speed" in chosen.sections else ():
-        gpu_sections.speed(context, cell(layer, graph))
-        _free()
-    if "speed" in chosen.sections:
-        gpu_sections.means(context)
-    for graph, layer in cells if "precision" in chosen.sections else ():
-        gpu_sections.precision(context, cell(layer, graph), graph in chosen.some)
-        _free()
-    if "forms" in chosen.sections and chosen.forms:
-        gpu_sections.forms(context, chosen.forms, chosen.graphs)
-    for graph, layer in some if "ablation" in chosen.sections else ():
-        gpu_sections.ablation(context, cell(layer, graph))
-        _free()
-    for graph, layer in some if "widths" in chosen.sections else ():
-        gpu_sections.widths(context, cell(layer, graph))
-        _free()
+    asked = [
+        "--json", str(chosen.json), "--graphs", ",".join(chosen.graphs),
+        "--layers", ",".join(chosen.layers), "--some", ",".join(chosen.some),
+    ]  # fmt: skip
+    with Compilers(asked, chosen.processes) as compilers:
+        context = Context(results, copy_rate(torch.device("cuda")), start + chosen.seconds)
+        results.extra["copy_gb_s"] = context.rate / 1e9
+        for section in (each for each in SECTIONS if each in chosen.sections):
+            if context.late(section):
+                break
+            if any(settings(graph, section, chosen) for graph in chosen.graphs):
+                results.keep("seconds compiling", section, compilers.prepare(section))
+            _measure(section, chosen, context)
     results.extra["seconds"] = time.monotonic() - start
     results.write()
 
 
-def _compile(chosen: argparse.Namespace, cells: list[tuple[str, str]], context: Context) -> None:
-    """Compile kernels, and meanwhile PyG's layers on some graphs."""
-    asked = [
-        "--json", str(chosen.json), "--graphs", ",".join(chosen.graphs),
-        "--layers", ",".join(chosen.layers), "--sections", ",".join(chosen.sections),
-        "--some", ",".join(chosen.some),
-    ]  # fmt: skip
-    kernels = threading.Thread(target=lambda: compile_kernels(asked, chosen.processes))
-    start = time.monotonic()
-    kernels.start()
-    if "compiled" in chosen.sections:
-        fit = [
-            (graph, layer)
-            for graph, layer in cells
-            if graph in chosen.some and (layer != "RGAT" or _matrices_fit(graph))
-        ]
-        context.compiled = compiled_pyg(fit, chosen.compile_seconds, 16, kernels.join)
-    kernels.join()
-    context.results.extra["seconds_compiling"] = time.monotonic() - start
-    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
+def _measure(section: str, chosen: argparse.Namespace, context: Context) -> None:
+    """Measure one section."""
+    if section == "forms":
+        if chosen.forms:
+            gpu_sections.forms(context, chosen.forms, chosen.graphs)
+        return
+    cells = [(graph, layer) for graph in chosen.graphs for layer in chosen.layers]
+    some = [each for each in cells if each[0] in chosen.some]
+    if section == "compiled":
+        fit = [each for each in some if each[1] != "RGAT" or _matrices_fit(each[0])]
+        gpu_sections.compiled(context, compiled_pyg(fit, chosen.compile_seconds, 16))
+        return
+    for graph, layer in some if section in ("ablation", "widths") else cells:
+        if section == "precision":
+            gpu_sections.precision(context, cell(layer, graph), graph in chosen.some)
+        else:
+            getattr(gpu_sections, section)(context, cell(layer, graph))
+        _free()
+    if section == "speed":
+        gpu_sections.means(context)
 
 
 def _matrices_fit(graph: str) -> bool:

@@ -7,37 +7,91 @@ first. A process that holds a compiled layer of PyG waits until it is told to me
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpu_peers import Timed
 from pyg_layers import PYG
 
-__all__ = ["compile_kernels", "compiled_pyg"]
+__all__ = ["Compilers", "compiled_pyg"]
 
 HERE = Path(__file__).resolve().parent
 
 
-def compile_kernels(arguments: list[str], processes: int) -> float:
-    """Let processes run every setting once, each its share; gives the seconds it took."""
-    start = time.monotonic()
-    program = str(HERE / "bench_gpu_layers.py")
-    running = [
-        subprocess.Popen(
-            [sys.executable, program, *arguments, "--share", f"{number}/{processes}"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        for number in range(processes)
-    ]  # fmt: skip
-    for each in running:
-        each.wait()
-    return time.monotonic() - start
+class Compilers:
+    """Processes that run the settings of a section once, each its share.
+
+    Parameters
+    ----------
+    arguments : list of str
+        Of ``bench_gpu_layers.py``.
+    processes : int
+    """
+
+    def __init__(self, arguments: list[str], processes: int) -> None:
+        program = str(HERE / "bench_gpu_layers.py")
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._running = [
+            subprocess.Popen(
+                [sys.executable, program, *arguments, "--share", f"{number}/{processes}"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )
+            for number in range(processes)
+        ]  # fmt: skip
+        for each in self._running:
+            threading.Thread(target=self._listen, args=(each,), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "done":
+                self._lines.put(line)
+
+    def prepare(self, section: str, seconds: float = 150.0) -> float:
+        """Have a section's kernels compiled; gives the seconds it took.
+
+        Processes that are not done in time are ended: they would disturb what is measured.
+        """
+        start = time.monotonic()
+        asked = []
+        for each in self._running:
+            assert each.stdin is not None
+            try:
+                each.stdin.write(f"{section}\n")
+                each.stdin.flush()
+                asked.append(each)
+            except OSError:  # it has ended
+                continue
+        done = 0
+        while done < sum(each.poll() is None for each in asked):
+            if time.monotonic() > start + seconds:
+                self.end()
+                break
+            with contextlib.suppress(queue.Empty):
+                self._lines.get(timeout=0.2)
+                done += 1
+        print(f"{section}: compiled in {time.monotonic() - start:.0f} s", flush=True)
+        return time.monotonic() - start
+
+    def end(self) -> None:
+        """End the processes."""
+        for each in self._running:
+            each.kill()
+            each.wait()
+        self._running = []
+
+    def __enter__(self) -> Compilers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 class _Worker:
@@ -90,7 +144,6 @@ def compiled_pyg(
     cells: Iterable[tuple[str, str]],
     seconds: float,
     at_a_time: int,
-    quiet: Callable[[], object],
 ) -> dict[tuple[str, str, bool], list[Timed]]:
     """Times of PyG's layers under ``torch.compile``.
 
@@ -101,8 +154,6 @@ def compiled_pyg(
         In which a layer must compile, beside the start of its process.
     at_a_time : int
         Processes.
-    quiet : callable
-        Waits until nothing else uses the GPU.
 
     Returns
     -------
@@ -124,7 +175,6 @@ def compiled_pyg(
         for worker, state in zip(workers, ready, strict=True):
             if "failure" in state:
                 worker.end()
-        quiet()
         for worker, state in zip(workers, ready, strict=True):
             times = state if "failure" in state else worker.measure()
             worker.end()

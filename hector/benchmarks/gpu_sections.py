@@ -20,7 +20,8 @@ from hector.measure.layers import LAYERS
 from hector.measure.shapes import SHAPES
 
 __all__ = [
-    "FIXED", "WIDTHS", "Context", "ablation", "forms", "means", "precision", "speed", "widths",
+    "FIXED", "WIDTHS", "Context", "ablation", "compiled", "forms", "means", "precision", "speed",
+    "widths",
 ]  # fmt: skip
 
 MEAN = 43.7
@@ -52,10 +53,8 @@ class Context:
         Bytes a second of a copy.
     deadline : float
         Of ``time.monotonic``: no cell is begun later.
-    compiled : dict
-        Times of PyG's layers under ``torch.compile``.
-    ratios : dict
-        Of training (True) and inference: the best PyG layer's time over ours, by cell.
+    pyg : dict
+        Of training (True) and inference: the best PyG layer's time by cell.
     ran, tried : int
         Cells of the speed section.
     fp32 : dict
@@ -65,8 +64,7 @@ class Context:
     results: Results
     rate: float
     deadline: float
-    compiled: dict[tuple[str, str, bool], list[Timed]] = field(default_factory=dict)
-    ratios: dict[bool, dict[str, float]] = field(default_factory=lambda: {False: {}, True: {}})
+    pyg: dict[bool, dict[str, float]] = field(default_factory=lambda: {False: {}, True: {}})
     ran: int = 0
     tried: int = 0
     fp32: dict[tuple[str, bool], float] = field(default_factory=dict)
@@ -155,14 +153,13 @@ def speed(context: Context, made: Cell) -> None:
             continue
         what = f"{made.label}, {CALL[training]}"
         peers = [both[training] for both in times]
-        peers += context.compiled.get((made.shape.name, made.layer.name, training), [])
         context.fp32[made.label, training] = ours.milliseconds
         context.results.keep("measured", what, asdict(ours))
         context.results.keep("peers", what, [asdict(each) for each in peers])
         context.results.add(_row(made, HIGH, training, ours, context, peers))
         theirs = [e.milliseconds for e in peers if e.milliseconds and e.name.startswith("PyG")]
         if theirs:
-            context.ratios[training][made.label] = min(theirs) / ours.milliseconds
+            context.pyg[training][made.label] = min(theirs)
         _limits(context, made, ours, training)
 
 
@@ -216,21 +213,51 @@ def precision(context: Context, made: Cell, highest: bool) -> None:
     torch.cuda.empty_cache()
 
 
-def means(context: Context) -> None:
+def means(context: Context, beside: str = "") -> None:
     """Geometric means over the cells where PyG runs, and how many cells run here."""
     for training, word in ((True, "training"), (False, "inference")):
-        ratios = context.ratios[training]
+        ratios = {
+            label: theirs / context.fp32[label, training]
+            for label, theirs in context.pyg[training].items()
+        }
         if ratios:
             low = min(ratios, key=ratios.__getitem__)
             context.against(
-                f"{word}, width 64, geometric mean over {len(ratios)} cells of the best PyG layer",
+                f"{word}, width 64, geometric mean over {len(ratios)} cells of the best PyG layer"
+                f"{beside}",
                 statistics.geometric_mean(ratios.values()), "x", MEAN, most=False,
                 note=f"lowest: {low}, {ratios[low]:.1f}x",
             )  # fmt: skip
-            context.results.keep("ratios", word, ratios)
-    context.against(
-        f"cells that run, of {context.tried}", context.ran, "cells", context.tried, most=False
-    )
+            context.results.keep("ratios", word + beside, ratios)
+    if not beside:
+        context.against(
+            f"cells that run, of {context.tried}", context.ran, "cells", context.tried, most=False
+        )
+
+
+def compiled(context: Context, times: dict[tuple[str, str, bool], list[Timed]]) -> None:
+    """Times of PyG's layers under ``torch.compile`` beside ours, and the means with them."""
+    for (graph, layer, training), peers in times.items():
+        label = f"{layer}, {graph}"
+        ours = context.fp32.get((label, training))
+        what = f"{label}, {CALL[training]}, PyG compiled"
+        context.results.keep("compiled", what, [asdict(each) for each in peers])
+        if ours is None:
+            continue
+        ran = [(each.milliseconds, each.name) for each in peers if each.milliseconds]
+        theirs, name = min(ran) if ran else (None, "")
+        if theirs is not None:
+            known = context.pyg[training].get(label, theirs)
+            context.pyg[training][label] = min(known, theirs)
+        ratio = None if theirs is None else theirs / ours
+        context.results.add(bench_schema.Row(
+            what, ours, "ms", peer=theirs, peer_name=name, ratio=ratio,
+            target="" if ratio is None else ">= 1x the compiled peer",
+            met=None if ratio is None else ratio >= 1,
+            note="; ".join(each.failure for each in peers if each.failure),
+        ))  # fmt: skip
+    if times:
+        means(context, ", compiled or not")
 
 
 def ablation(context: Context, made: Cell) -> None:

@@ -16,10 +16,10 @@ bench_schema = pytest.importorskip("bench_schema", reason="the tools are not her
 import bench_cpu_layers  # noqa: E402
 import bench_gpu_layers  # noqa: E402
 import mini_batches  # noqa: E402
-from gpu_cells import HIGH, Cell, Measured, attributed  # noqa: E402
+from gpu_cells import BF16, HIGH, HIGHEST, Cell, Measured, attributed  # noqa: E402
 from gpu_peers import Timed  # noqa: E402
 from gpu_results import Results  # noqa: E402
-from gpu_sections import Context, _row  # noqa: E402
+from gpu_sections import Context, _row, compiled, means  # noqa: E402
 
 from hector.measure.layers import LAYERS  # noqa: E402
 from hector.measure.profile import KernelTime  # noqa: E402
@@ -38,19 +38,36 @@ def test_results_are_whole_after_every_row(tmp_path):
     assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["extra"]["raw"]["2"] == [2]
 
 
-def chosen(**values):
-    every = {
-        "sections": ["speed", "precision", "ablation", "widths"], "some": ["aifb"], "quick": False
-    }  # fmt: skip
-    return argparse.Namespace(**{**every, **values})
-
-
 def test_settings_of_a_graph_are_those_of_its_sections():
-    whole = bench_gpu_layers.settings("aifb", chosen())
-    assert len(whole) == len(set(whole)) == 1 + 2 + 4 + 3
-    assert bench_gpu_layers.settings("mag", chosen()) == whole[:2]
-    assert bench_gpu_layers.settings("mag", chosen(sections=["speed"])) == [HIGH]
-    assert bench_gpu_layers.settings("mag", chosen(sections=["ablation"])) == []
+    chosen = argparse.Namespace(some=["aifb"])
+    found = {
+        section: [bench_gpu_layers.settings(graph, section, chosen) for graph in ("aifb", "mag")]
+        for section in bench_gpu_layers.SECTIONS
+    }
+    assert found["speed"] == [[HIGH], [HIGH]]
+    assert found["precision"] == [[BF16, HIGHEST], [BF16]]
+    assert [len(each) for each in found["ablation"]] == [4, 0]
+    assert [len(each) for each in found["widths"]] == [3, 0]
+    assert found["forms"] == found["compiled"] == [[], []]
+
+
+def test_means_take_the_faster_of_peers_compiled_or_not(tmp_path):
+    context = Context(Results(tmp_path / "r.json", "title"), 1e9, 0.0)
+    for training in (False, True):
+        context.fp32.update({("RGCN, aifb", training): 1.0, ("HGT, mag", training): 2.0})
+        context.pyg[training] = {"RGCN, aifb": 100.0, "HGT, mag": 50.0}
+    means(context)
+    compiled(context, {
+        ("aifb", "RGCN", True): [Timed("fast", 36.0), Timed("none", None, "none: failed")],
+        ("mag", "HGT", False): [Timed("slow", 80.0)],
+    })  # fmt: skip
+    rows = {row.work: row for row in context.results.rows}
+    mean = "{}, width 64, geometric mean over 2 cells of the best PyG layer"
+    assert rows[mean.format("training")].ours == pytest.approx(50.0)
+    assert rows[mean.format("training") + ", compiled or not"].ours == pytest.approx(30.0)
+    assert rows[mean.format("inference") + ", compiled or not"].ours == pytest.approx(50.0)
+    assert rows["RGCN, aifb, forward + backward, PyG compiled"].ratio == 36.0
+    assert rows["RGCN, aifb, forward + backward, PyG compiled"].note == "none: failed"
 
 
 def test_the_best_peer_stands_in_the_row_and_the_others_in_its_note(tmp_path):
