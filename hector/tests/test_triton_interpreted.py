@@ -8,6 +8,7 @@ FILES = (
     "test_triton_layers.py",
     "test_triton_graphs.py",
     "test_triton_programs.py",
+    "test_triton_shapes.py",
     "test_triton_attention.py",
     "test_triton_launch_counts.py",
     "test_plan_kernels.py",
