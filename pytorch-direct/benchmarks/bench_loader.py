@@ -40,6 +40,8 @@ class Reader:
         start = time.perf_counter()
         self.nodes = self.read(count) // count
         self.seconds.append((time.perf_counter() - start) / count)
+        # Processes go on until their queues are full; the next one's turn is without them.
+        time.sleep(1.5 * self.ahead * self.seconds[-1])
 
     def read(self, count: int) -> int:
         """Read batches; return how many nodes they have."""
