@@ -9,6 +9,7 @@ import torch
 
 from pytorch_direct.loader.base import Loader
 from pytorch_direct.loader.links import link_seeds, negatives_of
+from pytorch_direct.loader.placement import made_on_host
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler, SubgraphType
 
 __all__ = ["LinkNeighborLoader"]
@@ -113,12 +114,13 @@ class LinkNeighborLoader(Loader):
                 "edge_label_time and the graph's times (time_attr) go together: "
                 f"{'the graph has none' if edge_label_time is not None else 'give both'}"
             )
-        self._task = link_seeds(
-            self._source,
-            self.graph,
-            edge_label_index,
-            edge_label,
-            edge_label_time,
-            input_id,
-            negatives_of(neg_sampling, neg_sampling_ratio),
-        )
+        with made_on_host():
+            self._task = link_seeds(
+                self._source,
+                self.graph,
+                edge_label_index,
+                edge_label,
+                edge_label_time,
+                input_id,
+                negatives_of(neg_sampling, neg_sampling_ratio),
+            )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from pytorch_direct.loader.base import Loader
+from pytorch_direct.loader.placement import made_on_host
 from pytorch_direct.loader.seeds import node_seeds
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler, SubgraphType
 
@@ -149,4 +150,5 @@ class NeighborLoader(Loader):
             raise ValueError(
                 "input_time is given, but the graph has no times: name them with time_attr"
             )
-        self._task = node_seeds(self.graph, input_nodes, input_time, input_id)
+        with made_on_host():
+            self._task = node_seeds(self.graph, input_nodes, input_time, input_id)

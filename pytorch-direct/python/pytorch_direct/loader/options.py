@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.loader.order import Order
+from pytorch_direct.loader.said import say_once
 from pytorch_direct.loader.shards import Shard, shard_of
 
 __all__ = ["LoaderOptions", "read_options"]
@@ -32,7 +32,6 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "dataset": None,
     "collate_fn": None,
 }
-_said: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,11 @@ def read_options(
         if name not in _WITHOUT_EFFECT:
             raise TypeError(f"a loader has no argument {name!r}")
         if value != _WITHOUT_EFFECT[name] and name not in ("dataset", "collate_fn"):
-            _say_once(name)
+            say_once(
+                "workers",
+                f"{name}= has no effect: batches are made by one thread of this process and by the "
+                "GPU; depth= says how many are made ahead",
+            )
     del filter_per_worker
     for name, given in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if given is not None and shuffle:
@@ -153,14 +156,3 @@ def _seed(seed: int | None, generator: torch.Generator | None, shard: Shard) -> 
             f"{generator.device}"
         )
     return int(torch.randint(2**63 - 1, (), generator=generator, device="cpu"))
-
-
-def _say_once(name: str) -> None:
-    if not _said:
-        warnings.warn(
-            f"{name}= has no effect: batches are made by one thread of this process and by the "
-            "GPU; depth= says how many are made ahead",
-            UserWarning,
-            stacklevel=6,
-        )
-    _said.add(name)

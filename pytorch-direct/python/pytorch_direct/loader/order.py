@@ -78,9 +78,9 @@ class Order:
         if self.sampler is not None:
             return _positions(list(self.sampler), self.count, "sampler")
         if not self.shuffle:
-            return torch.arange(self.count)
-        generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
-        return torch.randperm(self.count, generator=generator)
+            return torch.arange(self.count, device="cpu")
+        generator = torch.Generator("cpu").manual_seed(mixed(self.seed, epoch))
+        return torch.randperm(self.count, generator=generator, device="cpu")
 
     def _batches(self) -> Iterator[torch.Tensor]:
         assert self.batch_sampler is not None
@@ -98,7 +98,7 @@ def mixed(seed: int, number: int) -> int:
 
 
 def _positions(given: list[Any], count: int, what: str) -> torch.Tensor:
-    positions = torch.as_tensor([int(item) for item in given], dtype=torch.int64)
+    positions = torch.as_tensor([int(i) for i in given], dtype=torch.int64, device="cpu")
     bad = (positions < 0) | (positions >= count)
     if bool(bad.any()):
         raise IndexError(f"{what} gave position {int(positions[bad][0])}; there are {count} seeds")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from datapath_core.errors import UnsupportedError
 from pytorch_direct import _native
 from pytorch_direct.graph.device import as_device
 from pytorch_direct.graph.graph import Graph
+from pytorch_direct.loader.said import say_once
 from pytorch_direct.loader.sources import Source
 
 __all__ = ["PlacedGraph", "batch_device", "made_on_host", "placed_graph"]
@@ -58,7 +58,11 @@ def batch_device(device: torch.device | str | int | None) -> torch.device:
         if not torch.cuda.is_available():
             return torch.device("cpu")
         if not _native.has_cuda:
-            _say_no_kernels()
+            say_once(
+                "kernels",
+                "this build of pytorch_direct has no CUDA kernels, so loaders make their batches "
+                "on the CPU",
+            )
             return torch.device("cpu")
         device = "cuda"
     where = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
@@ -78,21 +82,6 @@ def batch_device(device: torch.device | str | int | None) -> torch.device:
             "install it again; or give device='cpu'"
         )
     return as_device(where)
-
-
-_said = False
-
-
-def _say_no_kernels() -> None:
-    global _said
-    if not _said:
-        _said = True
-        warnings.warn(
-            "this build of pytorch_direct has no CUDA kernels, so loaders make their batches on "
-            "the CPU",
-            UserWarning,
-            stacklevel=5,
-        )
 
 
 def placed_graph(

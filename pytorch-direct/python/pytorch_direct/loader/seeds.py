@@ -104,14 +104,14 @@ def on_host(value: Any, what: str) -> torch.Tensor:
         with torch._C.DisableTorchFunctionSubclass():
             return value.detach().as_subclass(torch.Tensor).cpu()
     try:
-        return torch.as_tensor(np.asarray(value))
+        return torch.as_tensor(np.asarray(value), device="cpu")
     except (TypeError, ValueError) as error:
         raise TypeError(f"{what} must be a tensor, an array or a list of numbers") from error
 
 
 def _ids(given: Any, nodes: int) -> tuple[torch.Tensor, bool]:
     if given is None:
-        return torch.arange(nodes), False
+        return torch.arange(nodes, device="cpu"), False
     ids = on_host(given, "input_nodes")
     if ids.numel() == 0 and ids.dtype != torch.bool:
         ids = ids.to(torch.int64)

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Shard", "shard_of"]
+from pytorch_direct.loader.said import say_once
 
-_said = False
+__all__ = ["Shard", "shard_of"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Shard:
         if self.world_size == 1:
             return order
         each = self.size(order.numel(), drop_last)
-        mine = torch.arange(each) * self.world_size + self.rank
+        mine = torch.arange(each, device="cpu") * self.world_size + self.rank
         return order[mine % order.numel()] if order.numel() else order
 
 
@@ -62,18 +61,10 @@ def shard_of(rank: int | None, world_size: int | None) -> Shard:
         return Shard(0, 1)
     found = Shard(distributed.get_rank(), distributed.get_world_size())
     if found.world_size > 1:
-        _say_once(found)
-    return found
-
-
-def _say_once(found: Shard) -> None:
-    global _said
-    if not _said:
-        _said = True
-        warnings.warn(
+        say_once(
+            "shards",
             f"torch.distributed is initialised, so loaders share their seeds out: rank "
             f"{found.rank} takes one in {found.world_size}. Where the seeds are split already, or "
             "where one rank alone has a loader, give world_size=1",
-            UserWarning,
-            stacklevel=5,
         )
+    return found
