@@ -70,15 +70,12 @@ def _memory(report: dict[str, Any], tiers: dict[str, int]) -> Figure:
     return figure
 
 
-def _rates(report: dict[str, Any]) -> Figure:
+def _waiting(report: dict[str, Any]) -> Figure:
     figure = _figure(5)
     values = {
-        style["label"]: report["gnn"][mode]["fetched_bytes"]
-        / max(report["gnn"][mode]["fetch_seconds"], 1e-9)
-        / 1e9
-        for mode, style in _STYLES.items()
+        style["label"]: report["gnn"][mode]["fetch_seconds"] for mode, style in _STYLES.items()
     }
-    _bars(figure.subplots(), values, "GNN feature rows fetched", "GB/s")
+    _bars(figure.subplots(), values, "GNN training waits for batches", "s")
     return figure
 
 
@@ -87,7 +84,7 @@ def draw(report: dict[str, Any], tiers: dict[str, int], folder: Path) -> list[st
     figures = {
         "accuracy-and-loss.png": _curves(report),
         "memory-and-tiers.png": _memory(report, tiers),
-        "rates.png": _rates(report),
+        "waiting.png": _waiting(report),
     }
     for name, figure in figures.items():
         figure.savefig(folder / name, dpi=120)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the two-hop surroundings of a batch of nodes; not a data loader, and not fast.
+"""Batches of a relational graph from ``pytorch_direct.NeighborLoader``, as a block for each layer.
 
-A seeded sampler of a few lines, so that the plain run and the other run of the demo see the very
-same batches. It works on CPU tensors.
+The loader samples, and fetches what belongs to nodes; here its batches are cut into what each layer
+computes. Works without PyG.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-__all__ = ["Block", "Sample", "Sampler"]
+__all__ = ["Block", "Sample", "Sampler", "blocks_of"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ class Sampler:
     num_nodes : int
         Nodes in the graph.
     fanouts : tuple of int
-        In-edges drawn for a node, one number a hop, the seeds' hop first. A node with fewer
-        in-edges keeps all; another's are drawn with replacement and doubles dropped.
+        In-edges drawn for a node without replacement, one number a hop, the seeds' hop first. A
+        node with fewer in-edges keeps all.
     seed : int
-        Start of the random numbers.
+        What random numbers are a function of.
     """
 
     def __init__(
@@ -71,50 +72,41 @@ class Sampler:
         fanouts: tuple[int, ...],
         seed: int,
     ) -> None:
-        order = torch.argsort(edge_index[1], stable=True)
-        self._source = edge_index[0, order]
-        self._type = edge_type[order]
-        self._degree = torch.bincount(edge_index[1], minlength=num_nodes)
-        self._start = self._degree.cumsum(0) - self._degree
-        self._local = torch.full((num_nodes,), -1, dtype=torch.int64)
-        self._fanouts = fanouts
-        self._generator = torch.Generator().manual_seed(seed)
+        import pytorch_direct
+
+        self._graph = pytorch_direct.Graph.from_edge_index(edge_index, num_nodes)
+        self._edge_type, self._fanouts, self._seed = edge_type, list(fanouts), seed
+
+    def loader(self, attributes: dict[str, torch.Tensor] | None = None, **options: Any) -> Any:
+        """Return a ``NeighborLoader`` whose batches have edge types and what else is given.
+
+        Parameters
+        ----------
+        attributes : dict
+            Tensors with a row a node, which the loader fetches.
+        **options
+            Its other arguments: ``input_nodes``, ``batch_size``, ``shuffle``, ``device``, ...
+        """
+        from pytorch_direct import NeighborLoader
+
+        data = ({"edge_type": self._edge_type, **(attributes or {})}, self._graph)
+        return NeighborLoader(data, self._fanouts, seed=self._seed, **options)
 
     def sample(self, seeds: torch.Tensor) -> Sample:
-        """Return the surroundings of `seeds`, int64 [batch] without doubles.
+        """Return the surroundings of `seeds`, int64 [batch] without doubles."""
+        batch = self.loader(input_nodes=seeds, batch_size=len(seeds), device="cpu", depth=0)
+        return blocks_of(next(iter(batch)))
 
-        The blocks come in the order of the layers: the outermost hop first.
-        """
-        nodes = seeds
-        self._local[nodes] = torch.arange(len(nodes))
-        edge_ids = torch.empty(0, dtype=torch.int64)
-        destinations = torch.empty(0, dtype=torch.int64)
-        first = 0
-        blocks = []
-        for fanout in self._fanouts:
-            reached = len(nodes)
-            new_ids, new_destinations = self._draw(nodes[first:], fanout)
-            edge_ids = torch.cat([edge_ids, new_ids])
-            destinations = torch.cat([destinations, new_destinations])
-            sources = self._source[new_ids]
-            unseen = torch.unique(sources[self._local[sources] < 0])
-            self._local[unseen] = torch.arange(reached, reached + len(unseen))
-            nodes = torch.cat([nodes, unseen])
-            order = torch.argsort(self._type[edge_ids], stable=True)
-            ordered = edge_ids[order]
-            ends = torch.stack([self._source[ordered], destinations[order]])
-            blocks.append(Block(self._local[ends], self._type[ordered], len(nodes), reached))
-            first = reached
-        self._local[nodes] = -1
-        return Sample(nodes, tuple(reversed(blocks)))
 
-    def _draw(self, nodes: torch.Tensor, fanout: int) -> tuple[torch.Tensor, torch.Tensor]:
-        degree = self._degree[nodes, None]
-        drawn = torch.rand(len(nodes), fanout, generator=self._generator, dtype=torch.float64)
-        every = torch.arange(fanout).expand(len(nodes), fanout)
-        few = degree <= fanout
-        position = torch.where(few, every, (drawn * degree).long())
-        kept = (position < degree) & (few | (degree > 0))
-        edge_ids = torch.unique((self._start[nodes, None] + position)[kept])
-        destinations = torch.searchsorted(self._start, edge_ids, right=True) - 1
-        return edge_ids, destinations
+def blocks_of(batch: Any) -> Sample:
+    """Cut a loader's batch into blocks, in the order of the layers: the outermost hop first."""
+    blocks = []
+    edges = 0
+    nodes = batch.num_sampled_nodes[0]
+    for more_nodes, more_edges in zip(
+        batch.num_sampled_nodes[1:], batch.num_sampled_edges, strict=True
+    ):
+        reached, nodes, edges = nodes, nodes + more_nodes, edges + more_edges
+        kinds, order = torch.sort(batch.edge_type[:edges], stable=True)
+        blocks.append(Block(batch.edge_index[:, :edges][:, order], kinds, nodes, reached))
+    return Sample(batch.n_id, tuple(reversed(blocks)))

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts the section of a Debian package from its words and its relations.
 
-The same two-layer relational GNN is built and trained in two modes that see the same batches:
+The same two-layer relational GNN is built and trained in two modes, on batches that
+``pytorch_direct.NeighborLoader`` draws for both:
 
 ``plain``
-    PyTorch only: rows fetched by ``index_select`` on the CPU, a loop over the relations.
+    Each batch is drawn when it is wanted, its rows fetched by ``index_select`` on the CPU and
+    copied; layers are a loop over the relations.
 ``datapath``
-    Rows fetched by ``pytorch_direct.gather`` from unified memory; the first layer is
+    The loader draws and fetches ahead, rows too, by the GPU where there is one; the first layer is
     ``hector.nn.RGCNConv``, the second a function compiled by hector.
 
 Not a library: a program to read from top to bottom.
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
-from neighbor_sampling import Block, Sampler
+from neighbor_sampling import Block, Sampler, blocks_of
 from torch import nn
 from torch.nn import functional
 
@@ -82,7 +84,7 @@ class History:
     fetched_bytes : int
         Feature bytes fetched by training steps.
     fetch_seconds : float
-        Time spent fetching them.
+        Time that training waited for batches with their rows.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -188,6 +190,11 @@ def _inputs(fetch: Fetch, nodes: torch.Tensor, num_packages: int) -> torch.Tenso
     return x.index_copy(0, is_package.nonzero()[:, 0].to(rows.device), rows)
 
 
+def _padded(rows: torch.Tensor, num_nodes: int) -> torch.Tensor:
+    """Return rows of packages, and zeros for all other nodes."""
+    return torch.cat([rows, rows.new_zeros(num_nodes - len(rows), *rows.shape[1:])])
+
+
 def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -230,26 +237,36 @@ def train(
     sampler = Sampler(
         graph.edge_index, graph.edge_type, graph.num_nodes, settings.fanouts, settings.seed
     )
+    attributes = {"y": _padded(graph.labels, graph.num_nodes)}
+    if mode == "datapath":
+        attributes["x"] = _padded(graph.features, graph.num_nodes)
+    loader = sampler.loader(
+        attributes,
+        input_nodes=graph.train_mask.nonzero()[:, 0],
+        batch_size=settings.batch_size,
+        shuffle=True,
+        device=device if mode == "datapath" else "cpu",
+        depth=2 if mode == "datapath" else 0,
+    )
     whole = Block(graph.edge_index, graph.edge_type, graph.num_nodes, graph.num_nodes).to(device)
-    train_ids = graph.train_mask.nonzero()[:, 0]
     steps = count_steps(graph, settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, steps)
-    shuffle = torch.Generator().manual_seed(settings.seed)
     history = History()
     for _ in range(settings.epochs):
-        order = train_ids[torch.randperm(len(train_ids), generator=shuffle)]
-        for seeds in torch.split(order, settings.batch_size):
-            sample = sampler.sample(seeds)
+        batches = iter(loader)
+        for _ in range(len(loader)):
             begin = time.perf_counter()
-            x = _inputs(fetch, sample.nodes, num_packages)
+            batch = next(batches)
+            sample = blocks_of(batch)
+            x = batch.x if mode == "datapath" else _inputs(fetch, sample.nodes, num_packages)
             _synchronize(device)
             history.fetch_seconds += time.perf_counter() - begin
             history.fetched_bytes += int((sample.nodes < num_packages).sum()) * width * 4
             blocks = tuple(block.to(device) for block in sample.blocks)
             with around_forward():
                 logits = model(x, blocks)
-                loss = functional.cross_entropy(logits, graph.labels[seeds].to(device))
+                loss = functional.cross_entropy(logits, batch.y[: len(logits)].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -14,8 +14,7 @@ from sampling_work import EDGE, Peer
 from torch import nn
 from torch.nn import functional
 
-from pytorch_direct import Graph, rmat, rmat_features
-from pytorch_direct.loader.neighbor_loader import NeighborLoader
+from pytorch_direct import Graph, NeighborLoader, rmat, rmat_features
 
 __all__ = ["BATCH", "CLASSES", "Contender", "Sage", "Work", "make_work", "our_loader", "pyg_loader"]
 
