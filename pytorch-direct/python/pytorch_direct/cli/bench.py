@@ -195,7 +195,9 @@ def _epoch(problem: Problem, device: torch.device, batches: int) -> list[dict[st
     whole = -(-problem.work.nodes // problem.work.batch_size)
     batches = max(1, min(batches, whole - 2))
     for place, there in _places(problem, device):
-        trainer, loader = there.trainer(device), there.loader(device)
+        near = place == "GPU memory"
+        loader = there.loader(device, graph_device=device if near else "cpu")
+        trainer = there.trainer(device)
         source = iter(loader)
         # The first ones compile, allocate and fill the pipeline.
         losses = [trainer.step(next(source)) for _ in range(min(2, whole - 1))]
