@@ -19,6 +19,7 @@ __all__ = [
     "made_bytes",
     "of_torch",
     "rooted",
+    "value_bytes",
 ]
 
 _ELEMENT = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
@@ -120,22 +121,23 @@ def held(steps: Iterable[Step], results: Sequence[Value], counts: Counts) -> int
     alive = most = 0
     made: set[Value] = set()
     for number, step in enumerate(steps):
-        alive += sum(_size(value, counts) for value in step.made)
+        alive += sum(value_bytes(value, counts) for value in step.made)
         made |= set(step.made)
         most = max(most, alive)
         gone = {v for v in made if last[v] == number and v not in kept}
-        alive -= sum(_size(value, counts) for value in gone)
+        alive -= sum(value_bytes(value, counts) for value in gone)
         made -= gone
     return most
 
 
-def _size(value: Value, counts: Counts) -> int:
+def value_bytes(value: Value, counts: Counts) -> int:
+    """Bytes of a value in memory."""
     return counts.rows(value.type.space) * value.type.width * _ELEMENT.get(value.type.dtype, 8)
 
 
 def made_bytes(function: Function, counts: Counts) -> int:
     """What a function's values would take if none were freed, or passed in registers."""
-    return sum(_size(op, counts) for op in function.ops if op.op not in _NOTHING)
+    return sum(value_bytes(op, counts) for op in function.ops if op.op not in _NOTHING)
 
 
 def of_torch(function: Function, counts: Counts) -> Account:

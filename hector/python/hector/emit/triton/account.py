@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from hector.cost import function_cost
-from hector.emit.account import Account, Kernel, Step, held, of_torch, rooted
+from hector.emit.account import Account, Kernel, of_torch
 from hector.emit.triton.cost import _flops, group_bytes, runs
 from hector.emit.triton.emitter import _Module, _unfit
 from hector.emit.triton.expand import expand
-from hector.emit.triton.groups import Family, Group, registers
+from hector.emit.triton.groups import Family, Group
+from hector.emit.triton.sequence import memory
 from hector.ir.function import Function, Value
 from hector.plan import Counts
 
@@ -34,38 +35,17 @@ def of_triton(function: Function, counts: Counts) -> Account:
     module = _Module(function, expand(function), counts, "")
     flops = {cost.op: cost.flops for cost in function_cost(function, counts).ops}
     costing = set(runs(module.expanded, module.groups))
-    kernels, steps = [], []
+    kernels = []
     for each in module.groups:
         stored = tuple(op for op in each.ops if op in module.stored)
         if each not in costing:
-            stored = ()
-        elif each.family is Family.HOST:
-            stored = (each.ops[0],)
+            continue
+        if each.family is Family.HOST:
             kernels.append(_operator(each, counts, flops.get(each.ops[0], 0)))
         else:
             kernels.append(_kernel(module, each, stored, counts))
-        made = tuple(op for op in stored if op not in module.in_place)
-        steps.append(Step(made, tuple(_place(module, value) for value in _from_memory(each))))
-    results = [_place(module, result) for result in module.expanded.results]
-    return Account(tuple(kernels), held(steps, results, counts))
-
-
-def _place(module: _Module, value: Value) -> Value:
-    """The value for which the memory that shows a value was made."""
-    value = rooted(value)
-    while value in module.in_place:
-        value = module.in_place[value]
-    return value
-
-
-def _from_memory(each: Group) -> list[Value]:
-    members = set(each.ops)
-    return [
-        operand
-        for op in each.ops
-        for i, operand in enumerate(op.operands)
-        if operand not in members or not registers(op, i)
-    ]
+    held = memory(module.expanded, module.groups, module.stored, counts)
+    return Account(tuple(kernels), held)
 
 
 def _kernel(module: _Module, each: Group, stored: tuple[Value, ...], counts: Counts) -> Kernel:

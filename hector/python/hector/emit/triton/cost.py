@@ -26,12 +26,12 @@ SHARES = {
     Family.ROWS: 0.9,
     Family.TRAVERSAL: 0.95,
     Family.PRODUCT: 0.9,
-    Family.OUTER: 0.8,
-    Family.WALK_PRODUCT: 0.72,
+    Family.OUTER: 0.74,
+    Family.WALK_PRODUCT: 0.35,
     Family.HOST: 0.7,
 }
 """What kernels reach of the rate at which memory is copied."""
-WALK_AND_LINEAR = 0.78
+WALK_AND_LINEAR = 0.3
 """The same, of walks that go into products but not into outer products."""
 _PASSES = {Family.TRAVERSAL: 1, Family.WALK_PRODUCT: 2}
 """Further launches for targets in pieces, which most graphs have."""

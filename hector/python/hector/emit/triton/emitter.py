@@ -20,7 +20,7 @@ from hector.emit.triton.columns import columns, walk_orders
 from hector.emit.triton.cost import predicted_seconds, stored_values
 from hector.emit.triton.expand import REDUCTIONS, Expanded, expand
 from hector.emit.triton.groups import Family, Group
-from hector.emit.triton.in_place import in_place
+from hector.emit.triton.in_place import last_reads
 from hector.emit.triton.job import Emitted, Job
 from hector.emit.triton.launching import Launch, precision_on, room
 from hector.emit.triton.product import outer_kernel, product_kernel
@@ -36,6 +36,7 @@ from hector.emit.triton.schedules import (
     schedule,
     size_class,
 )
+from hector.emit.triton.sequence import in_turn, replaced
 from hector.emit.triton.tiles import HELPERS, padded, padded_width
 from hector.emit.triton.traversal import traversal_kernel
 from hector.emit.triton.walk_product import walk_product_kernel
@@ -94,7 +95,8 @@ class _Module:
     def __init__(self, function: Function, expanded: Expanded, counts: Counts, arch: str) -> None:
         self.function, self.counts, self.arch = function, counts, arch
         self.name = function.name if function.name not in _TAKEN else f"{function.name}_program"
-        self.expanded, self.groups = arrange(expanded, counts)
+        self.expanded, groups = arrange(expanded, counts)
+        self.groups = in_turn(self.expanded, groups, counts)
         self.kernels: list[str] = []
         self.helpers: set[str] = set()
         self.prepare: list[str] = []
@@ -112,9 +114,8 @@ class _Module:
         self.orders = walk_orders(self.expanded, home, self.stored)
         self._name(home)
         self._find_columns()
-        self._last = self._last_reads(home)
-        kept = {value for value in home if value in self.columns or value in self.orders}
-        self.in_place = in_place(self.expanded, self.groups, self.stored, self._last, kept)
+        self._last = last_reads(self.groups)
+        self.in_place = replaced(self.expanded, self.groups, self.stored)
         """Results that take the memory of what only their kernel still reads."""
 
     def _name(self, home: dict[Value, Group]) -> None:
@@ -144,15 +145,6 @@ class _Module:
                 pitch = self.pitch.get(of, of.type.width)
                 if pitch != op.type.width:
                     self.pitch[op] = pitch
-
-    def _last_reads(self, home: dict[Value, Group]) -> dict[Value, Group]:
-        last: dict[Value, Group] = {}
-        for each in self.groups:
-            for op in each.ops:
-                for operand in op.operands:
-                    if operand.op not in _UNNAMED:
-                        last[operand] = each
-        return last
 
     def emit(self) -> str:
         """The module's text."""
