@@ -12,6 +12,7 @@ Sections: ``peer``, ``epoch`` (our loader beside it) and ``trimmed``.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 import resource
 import time
@@ -225,6 +226,8 @@ def main() -> None:
     options = measured_rows.options(
         __doc__, SECTIONS, nodes=(float, 10), edges=(float, 200), batches=(int, 100)
     )
+    if importlib.util.find_spec("torch_geometric") is None:
+        raise SystemExit("its layers are PyG's: pip install torch-geometric")
     results = measured_rows.Results(options.json, "pytorch-direct: epochs")
     bench = Bench(options, results)
     for name, run in zip(SECTIONS, (bench.choose_workers, bench.epoch, bench.trimmed), strict=True):

@@ -85,6 +85,7 @@ def main() -> None:
     for batch, seeds in enumerate(work.batches):
         host.sample(seeds, batch=batch)
     by_cpu = (time.perf_counter() - start) / len(work.batches)
+    extra = {"gpu": torch.cuda.get_device_name(), "edges a batch": int(expected.row.numel())}
     rows = []
     place: Callable[[], Graph]
     for where, place in (
@@ -119,9 +120,11 @@ def main() -> None:
                 )
                 print(f"{rows[-1].work}: {ours * 1e3:.3f} ms, peer {(alone or 0) * 1e3:.1f} ms, "
                       f"{rows[-1].note}", flush=True)  # fmt: skip
+                # After every row, so that a run that ends early keeps those it has.
+                bench_schema.write(
+                    chosen.json, "pytorch-direct: sampling by the GPU", rows, extra=extra
+                )
         del sampler
-    extra = {"gpu": torch.cuda.get_device_name(), "edges a batch": int(expected.row.numel())}
-    bench_schema.write(chosen.json, "pytorch-direct: sampling by the GPU", rows, extra=extra)
 
 
 if __name__ == "__main__":

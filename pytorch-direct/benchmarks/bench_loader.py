@@ -7,6 +7,7 @@ Turns alternate; each begins with batches that may lie ready and are not counted
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import time
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def measure(options: Any) -> Iterator[Row]:
     check(next(iter(ours.loader)), work)
     cores = len(os.sched_getaffinity(0))
     peers = []
-    if Peer.is_here():
+    if importlib.util.find_spec("torch_geometric") and Peer.is_here():
         sampler = pyg_loader(work, 0).node_sampler
         for workers in (0,) if options.quick else sorted({0, 1, 2, cores}):
             loader = pyg_loader(work, workers, sampler)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import time
 from collections.abc import Iterator
@@ -21,6 +22,20 @@ __all__ = ["BATCH", "CLASSES", "Contender", "Sage", "Work", "make_work", "our_lo
 FANOUTS = [15, 10, 5]
 BATCH = 1024
 CLASSES = 16
+
+
+@dataclass
+class PlainData:
+    """What stands for PyG's ``Data`` where PyG is not installed."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    edge_index: torch.Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.x.shape[0]
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,9 @@ def make_work(nodes: int, edges: int, width: int, fanouts: list[int], batch: int
     A node's class is the largest of its first features, so a model that learns gets far above the
     share of the most common class, ``1 / CLASSES``.
     """
-    from torch_geometric.data import Data
-
+    kind = PlainData
+    if importlib.util.find_spec("torch_geometric"):
+        from torch_geometric.data import Data as kind  # noqa: N813
     start = time.perf_counter()
     graph = Graph.from_edge_index(rmat(nodes, edges, seed=1, scramble=True), nodes)
     relation = graph.relations[EDGE]
@@ -58,7 +74,7 @@ def make_work(nodes: int, edges: int, width: int, fanouts: list[int], batch: int
     )
     del graph, relation
     x = rmat_features(nodes, width, seed=2)
-    data = Data(x=x, y=x[:, :CLASSES].argmax(1), edge_index=edge_index)
+    data = kind(x=x, y=x[:, :CLASSES].argmax(1), edge_index=edge_index)
     print(f"graph and features: {time.perf_counter() - start:.1f} s", flush=True)
     what = (
         f"R-MAT {nodes / 1e6:g} M nodes, {edges / 1e6:g} M edges, features {nodes / 1e6:g} M x "
@@ -86,6 +102,9 @@ def pyg_loader(work: Work, workers: int, sampler: Any = None, **options: Any) ->
 
 def our_loader(work: Work, data: Any, device: torch.device, **options: Any) -> Any:
     """Return our loader: the arguments of PyG's, and the device that samples and fetches."""
+    if isinstance(data, PlainData):
+        graph = Graph.from_edge_index(data.edge_index, data.num_nodes)
+        data = ({"x": data.x, "y": data.y}, graph)
     return NeighborLoader(
         data, work.fanouts, batch_size=work.batch, shuffle=True, seed=0, device=device, **options,
     )  # fmt: skip

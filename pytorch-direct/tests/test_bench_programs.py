@@ -47,7 +47,6 @@ def test_sections_are_chosen_and_checked(tmp_path):
 
 
 def test_loading(tmp_path):
-    pytest.importorskip("torch_geometric")
     result = run("bench_loader.py", tmp_path / "r.json")
     assert all(row["ours"] > 0 for row in result["rows"])
 
