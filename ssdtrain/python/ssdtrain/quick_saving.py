@@ -15,6 +15,7 @@ import torch
 
 from .group import Group
 from .policy import NOTHING, Actions
+from .recorder import is_only_recorded
 from .saved import KeptTensor, MovedTensor
 from .saving import Saving
 from .selection import is_capturing
@@ -26,6 +27,7 @@ __all__ = ["QuickSaving"]
 _Tensor: Final = torch.Tensor
 _NOTHING: Final[Actions | None] = NOTHING
 _count_modes = torch._C._len_torch_dispatch_stack
+_unseen = torch._C._DisableTorchDispatch
 _dispatch_keys = torch._C._dispatch_keys
 
 
@@ -34,10 +36,17 @@ class QuickSaving(Saving):
 
     def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
         """As :meth:`Saving.save`."""
+        if not (modes := _count_modes()):
+            return self._save_quickly(tensor)
+        if not is_only_recorded(modes) or type(tensor) is not _Tensor:
+            return super().save(tensor)
+        with _unseen():
+            return self._save_quickly(tensor)
+
+    def _save_quickly(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
         selection = self.selection
         if (
             type(tensor) is not _Tensor
-            or _count_modes() > 0
             or self._is_unusual
             or _dispatch_keys(tensor).raw_repr() not in selection.usual_keys
             or (span := selection.whole.get(tensor.nbytes)) is None

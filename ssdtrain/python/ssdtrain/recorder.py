@@ -27,7 +27,7 @@ from .records import Read, Record, SeenStorage, shared_counters, span_of, write_
 from .replay import RandomState
 from .storage import alignment_of
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "is_only_recorded"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -128,9 +128,10 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if types:
             return self._run_subclass(func, types, args, kwargs)
-        rule = RULES.get(func)
+        _, rule, written = _facts.get(id(func)) or _learn(func)
         if not self._records() or rule is None:
-            self._note_writes(func, args, kwargs)
+            if written:
+                self._note_writes(func, args, kwargs)
             return func(*args, **kwargs)
         return self._run_recorded(rule, func, args, kwargs)
 
@@ -268,16 +269,29 @@ class Recorder(TorchDispatchMode):
             known.latest = None
 
 
+def is_only_recorded(modes: int) -> bool:
+    """Whether of so many active dispatch modes there is one only, and that a recorder."""
+    return modes == 1 and type(torch._C._get_dispatch_stack_at(0)) is Recorder
+
+
 _EVERYTHING: tuple[int | str, ...] = ("*",)
-_written: dict[Any, tuple[int | str, ...]] = {}
+# By the identity of an operator, whose hash costs more than all else here: it itself, so that it
+# lives, its rule if it is listed, and what it writes to.
+_Facts = tuple[Any, Rule | None, tuple[int | str, ...]]
+_facts: dict[int, _Facts] = {}
+
+
+def _learn(func: Any) -> _Facts:
+    is_operator = isinstance(func, torch._ops.OpOverload)
+    written = written_arguments(func) if is_operator else _EVERYTHING
+    facts = func, RULES.get(func), written
+    if is_operator:  # Others come and go.
+        _facts[id(func)] = facts
+    return facts
 
 
 def _written_by(func: Any) -> tuple[int | str, ...]:
-    written = _written.get(func)
-    if written is None:
-        is_operator = isinstance(func, torch._ops.OpOverload)
-        written = _written[func] = written_arguments(func) if is_operator else _EVERYTHING
-    return written
+    return (_facts.get(id(func)) or _learn(func))[2]
 
 
 def _written_tensors(

@@ -12,6 +12,7 @@ from .checks import checksum
 from .group import KEPT, Group
 from .plan import Where
 from .policy import NOTHING, Actions, Placement
+from .recorder import is_only_recorded
 from .saved import KeptTensor, MovedTensor
 from .state import EngineState
 from .storage import ByteRange, WeakStorage, bytes_of, counter_of
@@ -22,6 +23,7 @@ __all__ = ["Saving"]
 
 _Tensor: Final = torch.Tensor
 _count_modes = torch._C._len_torch_dispatch_stack
+_unseen = torch._C._DisableTorchDispatch
 _RECOMPUTE: Final = Where.RECOMPUTE
 
 
@@ -30,13 +32,18 @@ class Saving(EngineState):
 
     def save(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor | WrappedTensor:
         """Take over a tensor that autograd saves."""
-        if (
-            type(tensor) is not _Tensor
-            or _count_modes() > 0
-            or self._closing
-            or self._lock.is_forked
-        ):
+        if type(tensor) is not _Tensor or self._closing or self._lock.is_forked:
             return self._save_with_care(tensor)
+        if not (modes := _count_modes()):
+            return self._save_plain(tensor)
+        if not is_only_recorded(modes):
+            return self._save_with_care(tensor)
+        # The engine's own operators are no model's.
+        with _unseen():
+            return self._save_plain(tensor)
+
+    def _save_plain(self, tensor: torch.Tensor) -> KeptTensor | MovedTensor:
+        """As :meth:`save`, of a tensor that wraps nothing, unseen by dispatch modes."""
         found = self.selection.examine(tensor)
         if isinstance(found, str):
             return self._keep(tensor, found)
@@ -59,8 +66,7 @@ class Saving(EngineState):
         found = self.selection.examine(tensor)
         if isinstance(found, str):
             return self._keep(tensor, found)
-        # The engine's own operators are no model's.
-        with torch._C._DisableTorchDispatch():
+        with _unseen():
             return self._move(tensor, found)
 
     def _keep(self, tensor: torch.Tensor, reason: str) -> KeptTensor:
