@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The account of a compilation says what runs."""
 
+import xml.etree.ElementTree as ET
+
+import pytest
 import torch
 from relational_layers import LAYERS, graph, inputs, maker
+from test_operators import CASES, inputs_of
 
 import hector
 
@@ -72,3 +76,12 @@ def test_fixed_forms_are_used():
     assert explained.forms == hector.Forms(aggregate_first=True)
     assert list(explained.predicted_seconds) == [explained.forms]
     assert "type='dst_pair.rel'" in explained.source
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_can_be_explained_and_drawn(case):
+    g = graph()
+    explained = hector.compile(CASES[case]).explain(g, *inputs_of(CASES[case], g))
+    assert str(explained).count("== ") >= 3
+    assert ET.fromstring(explained.svg()).tag.endswith("svg")
+    assert 0 <= explained.roofline <= 1

@@ -3,7 +3,9 @@
 
 import pytest
 import torch
+from random_models import UNARY
 from relational_layers import LAYERS, graph, inputs, maker
+from torch.nn import functional as F  # noqa: N812
 
 import hector
 from hector.compiler import Candidates, rounded
@@ -85,27 +87,51 @@ def compile_all(function, counts, plan, args):
 CASES = [("small", "float32", Forms(True, False, True, True)), ("large", "bfloat16", Forms())]
 
 
-@pytest.mark.parametrize(("size", "dtype", "forms"), CASES, ids=str)
-@pytest.mark.parametrize("name", LAYERS)
-def test_kernels_compile(name, forms, size, dtype):
-    g = graph(40, 900)
-    tensors = inputs(name, g, maker(getattr(torch, dtype)), 64, 64)
-    layer = hector.compile(LAYERS[name])
-    call = layer._match((g, *tensors), {})
-    wrt = frozenset(item.name for item in call.trace.inputs)
+def compile_layer(layer, g, tensors, forms, size, dtype=torch.float32):
+    """How many kernels a layer has; each was compiled."""
+    call = hector.compile(layer)._match((g, *tensors), {})
+    wrt = frozenset(item.name for item in call.trace.inputs if item.type.dtype != "i64")
     plan = g.plan()
     routes = node_routes(rounded(plan.counts))
     lowered = Candidates(
         call.trace.function, wrt, routes, TritonEmitter(torch.device("cpu"))
     ).lowered(forms)
+    made = 0
     for function in (lowered.forward, lowered.backward):
         args = []
         for param in function.params:
             rows = (
                 () if param.type.space.value == "weight" else (plan.rows(param.type.space.value),)
             )
-            args.append(torch.zeros((*rows, *param.type.shape), dtype=getattr(torch, dtype)))
-        assert compile_all(function, SIZES[size], plan, args)
+            kind = torch.int64 if param.type.dtype == "i64" else dtype
+            args.append(torch.zeros((*rows, *param.type.shape), dtype=kind))
+        made += compile_all(function, SIZES[size], plan, args)
+    return made
+
+
+@pytest.mark.parametrize(("size", "dtype", "forms"), CASES, ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_kernels_compile(name, forms, size, dtype):
+    g = graph(40, 900)
+    kind = getattr(torch, dtype)
+    tensors = inputs(name, g, maker(kind), 64, 64)
+    assert compile_layer(LAYERS[name], g, tensors, forms, size, kind)
+
+
+def together(*functions):
+    """The sum of elementwise functions over edges, so that few kernels hold all of them."""
+    return lambda g, x: sum(hector.aggregate(function(x[g.src]), g) for function in functions)
+
+
+def test_every_elementwise_operator_compiles():
+    g = graph(40, 900)
+    layer = together(
+        *UNARY.values(), lambda v: v.clamp(min=0), lambda v: v.clamp_max(1), lambda v: v ** -2,
+        lambda v: v * float("inf"), lambda v: v - float("nan"),
+        lambda v: torch.maximum(v, -v) - torch.minimum(v, v * 2), lambda v: v.cos() / (v * v + 1),
+        lambda v: hector.dropout(v, 0.5, 3), lambda v: F.leaky_relu(v, -2.5),
+    )  # fmt: skip
+    assert compile_layer(layer, g, (torch.zeros(40, 6, requires_grad=True),), Forms(), "small")
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

@@ -98,7 +98,8 @@ class Explanation:
         """Predicted share of the time that bytes or flops alone, whichever is more, would take."""
         machine = self._built.machine
         least = max(self.bytes / machine.bandwidth, self.flops / machine.flops)
-        return min(least / self.predicted_seconds[self.forms], 1.0)
+        predicted = self.predicted_seconds[self.forms]
+        return min(least / predicted, 1.0) if predicted else 1.0  # of views nothing runs
 
     @functools.cached_property
     def considered(self) -> tuple[Considered, ...]:

@@ -130,7 +130,7 @@ def _places(layers: list[list[Value]]) -> dict[Value, tuple[float, float]]:
             middle = sum(wanted.values()) / len(layer)
             for i, value in enumerate(layer):
                 centre[value] = middle + i - (len(layer) - 1) / 2
-    left = min(centre.values())
+    left = min(centre.values(), default=0.0)
     return {
         value: ((centre[value] - left) * (_WIDTH + _GAP), number * _STEP)
         for number, layer in enumerate(layers)

@@ -7,6 +7,8 @@ of their own.
 
 from __future__ import annotations
 
+import math
+
 from hector._errors import unsupported
 from hector.ir.function import Builder, Function, Value
 from hector.ir.ops import BINARY, UNARY
@@ -28,7 +30,11 @@ def moves_to(op: Value, operands: tuple[Value, ...], space: Space) -> bool:
     A node or a relation may have no edge. Rows that no edge reads must not become infinite there:
     the gradient that reaches them is zero, and zero times infinity is not. Every pair has an edge.
     """
-    if space in (Space.SRC_PAIR, Space.DST_PAIR) or op.op not in _PARTIAL:
+    if space in (Space.SRC_PAIR, Space.DST_PAIR):
+        return True
+    if any(each.op == "const" and not math.isfinite(each.number("value")) for each in operands):
+        return False
+    if op.op not in _PARTIAL:
         return True
     if op.op == "div":
         return operands[1].op == "const"
@@ -131,7 +137,7 @@ def _factor_out(builder: Builder, op: Value, operands: tuple[Value, ...]) -> Val
         if same and (op.map() in _NEVER_EMPTY or _is_count(factor.operands[0])):
             total = builder.emit("segment_sum", value, **op.attrs)
             return builder.emit("mul", total, factor.operands[0])
-        if factor.op == "const":
+        if factor.op == "const" and math.isfinite(factor.number("value")):
             total = builder.emit("segment_sum", value, **op.attrs)
             return builder.emit("mul", total, factor)
     return None

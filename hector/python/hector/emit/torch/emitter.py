@@ -93,6 +93,7 @@ SCOPE: dict[str, object] = {
     "torch": torch,
     "functional": torch.nn.functional,
     "inf": math.inf,
+    "nan": math.nan,
     "maximum": _maximum,
     "minimum": _minimum,
     **{kernel.__name__: kernel for kernel in _KERNELS.values()},

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hector.ir.function import Value
 from hector.ir.types import Space
 
@@ -11,6 +13,7 @@ __all__ = [
     "HELPERS",
     "MAX_WIDTH",
     "elementwise",
+    "literal",
     "padded",
     "padded_width",
     "row_local",
@@ -43,10 +46,10 @@ _TEXT = {
     "abs": "tl.abs({0})",
     "sign": "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0}))",
     "relu": "tl.where({0} < 0, 0.0, {0})",
-    "leaky_relu": "tl.where({0} > 0, {0}, {0} * {slope!r})",
-    "leaky_step": "tl.where({0} > 0, 1.0, {slope!r})",
-    "elu": "tl.where({0} > 0, {0}, {alpha!r} * expm1({0}))",
-    "elu_slope": "tl.where({0} > 0, 1.0, {alpha!r} * tl.exp({0}))",
+    "leaky_relu": "tl.where({0} > 0, {0}, {0} * {slope})",
+    "leaky_step": "tl.where({0} > 0, 1.0, {slope})",
+    "elu": "tl.where({0} > 0, {0}, {alpha} * expm1({0}))",
+    "elu_slope": "tl.where({0} > 0, 1.0, {alpha} * tl.exp({0}))",
     "sigmoid": "tl.sigmoid({0})",
     "tanh": "tanh({0})",
     "silu": "{0} * tl.sigmoid({0})",
@@ -59,9 +62,9 @@ _TEXT = {
     "maximum": "larger({0}, {1})",
     "minimum": "-larger(-({0}), -({1}))",
     "gate": "tl.where({1} <= 0, 0.0, {0})",
-    "clamp": "tl.where(tl.where({0} < {low!r}, {low!r}, {0}) > {high!r}, {high!r}, "
-    "tl.where({0} < {low!r}, {low!r}, {0}))",
-    "clamp_step": "(({0} >= {low!r}) & ({0} <= {high!r})).to(tl.float32)",
+    "clamp": "tl.where(tl.where({0} < {low}, {low}, {0}) > {high}, {high}, "
+    "tl.where({0} < {low}, {low}, {0}))",
+    "clamp_step": "(({0} >= {low}) & ({0} <= {high})).to(tl.float32)",
     "detach": "{0}",
 }
 
@@ -162,10 +165,16 @@ def supported(op: Value) -> bool:
     return all(_fits(value) for value in (op, *op.operands))
 
 
+def literal(number: float) -> str:
+    """A number as kernels write it; they know no name of infinity."""
+    return repr(float(number)) if math.isfinite(number) else f"float('{number}')"
+
+
 def elementwise(op: Value, args: list[str]) -> str:
     """The text of an elementwise operator on named tiles."""
     if op.op == "power":
         exponent = int(op.number("exponent"))
         product = " * ".join([args[0]] * abs(exponent))
         return product if exponent > 0 else f"1.0 / ({product})"
-    return _TEXT[op.op].format(*args, **op.attrs)
+    numbers = {key: literal(op.number(key)) for key in op.attrs}
+    return _TEXT[op.op].format(*args, **numbers)

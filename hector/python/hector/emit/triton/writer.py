@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hector.emit.triton.job import Job
-from hector.emit.triton.tiles import HELPERS, elementwise, padded
+from hector.emit.triton.tiles import HELPERS, elementwise, literal, padded
 from hector.ir.function import Value
 from hector.ir.types import MAPS, Space
 
@@ -237,7 +237,7 @@ class Writer:
 
     def _compute(self, value: Value, scope: Scope) -> str:
         if value.op == "const":
-            return repr(float(value.number("value")))
+            return literal(value.number("value"))
         if value.op == "count_scale":
             return self._count_scale(value, scope)
         if value in self.host and value not in self.made:
