@@ -16,7 +16,7 @@ from stacks import Stack
 from strategies import DEVICE, Measured, Strategy, offloader
 
 # Seconds to wait for a planner that plans again and again, beside a drive whose rate varies.
-PATIENCE = 30.0
+PATIENCE = 22.0
 
 
 class OverDisk:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import argparse
+import cProfile
+import io
 import math
+import pstats
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ SMALL = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8
 
 
 # Seconds to wait for a planner that plans again and again.
-PATIENCE = 40.0
+PATIENCE = 30.0
 
 
 class Workload:
@@ -91,7 +94,7 @@ def _history(found: Measured) -> str:
     for number, step in enumerate(found.history):
         line = (
             f"  step {number}: {step['ms']:.0f} ms; the host took {step['host_forward_ms']:.0f} +"
-            f" {step['host_backward_ms']:.0f}"
+            f" {step['host_backward_ms']:.0f}, of it {step['garbage_ms']:.0f} for garbage"
         )
         if "mode" in step:
             line += (
@@ -103,8 +106,14 @@ def _history(found: Measured) -> str:
     return "\n".join(lines)
 
 
-def _save(off: Any, folder: Path | None, tokens: int) -> None:
-    """Write the timeline and the plan, to simulate with elsewhere."""
+def _look(off: Any, step: Callable[[], object], folder: Path | None, tokens: int) -> None:
+    """Write where the host's time goes, the timeline and the plan, to simulate with elsewhere."""
+    profile = cProfile.Profile()
+    profile.runcall(step)
+    text = io.StringIO()
+    pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(40)
+    if folder is not None:
+        (folder / f"llama-{tokens}-host.txt").write_text(text.getvalue())
     timeline, plan = off._engine.steps.steering.current_timeline, off.plan
     if folder is not None and timeline is not None and plan is not None:
         timeline.save(folder / f"llama-{tokens}-timeline.json")
@@ -132,8 +141,8 @@ def at_length(results: Results, work: Workload, tokens: int, folder: Path | None
             settle=4,
             settled=settled,
             patience=PATIENCE,
-            steps=3 if keep is not None else 2,
-            watch=lambda off, step: _save(off, folder, tokens),
+            steps=7 if keep is not None else 2,
+            watch=lambda off, step: _look(off, step, folder, tokens),
             **wishes,
         )
     )

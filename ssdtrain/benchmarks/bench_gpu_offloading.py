@@ -183,7 +183,7 @@ def at_equal_memory(results: Results, sizes: Sizes) -> None:
     )
 
 
-def main(options: argparse.Namespace, parts: Sequence[str]) -> None:
+def main(options: argparse.Namespace, parts: Sequence[str], hidden: Sequence[str]) -> None:
     """Run it."""
     results = Results(options.json, "Activation offloading on a GPU")
     large, small = LARGE, SMALL
@@ -191,15 +191,14 @@ def main(options: argparse.Namespace, parts: Sequence[str]) -> None:
         shape = (1024, 2, 4, 1024) if DEVICE.type == "cuda" else (128, 2, 4, 64)
         large = Sizes(*shape, large.targets, large.least)
         small = Sizes(shape[0] // 2, 3, *shape[2:], small.targets, small.least)
-    for sizes in (large, small):
-        if "equal-batch" in parts:
-            results.section(at_equal_batch, sizes)
-    for sizes in (large, small):
-        if "equal-memory" in parts:
-            results.section(at_equal_memory, sizes)
+    models = [sizes for sizes, name in ((large, "12288"), (small, "8192")) if name in hidden]
+    for part, run in (("equal-batch", at_equal_batch), ("equal-memory", at_equal_memory)):
+        for sizes in models if part in parts else ():
+            results.section(run, sizes)
     results.finish()
 
 
 if __name__ == "__main__":
     PARTS = chosen("--parts", ["equal-batch", "equal-memory"])
-    main(arguments(__doc__), PARTS)
+    HIDDEN = chosen("--hidden", ["12288", "8192"])
+    main(arguments(__doc__), PARTS, HIDDEN)

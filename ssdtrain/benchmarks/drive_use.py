@@ -115,7 +115,7 @@ class Watch:
     """Traces some steps one by one; `forward_seconds` tells of the last one's forward pass."""
 
     forward_seconds: Callable[[], float]
-    steps: int = 4
+    steps: int = 5
     uses: list[Use] = field(default_factory=list)
 
     def __call__(self, off: ssdtrain.Offloader, step: Callable[[], object]) -> None:

@@ -70,7 +70,7 @@ class Measured:
 
     ``expected`` is what the planner predicted before the timed steps, ``planned`` how often it had
     planned by then and by their end. ``history`` has the milliseconds of all steps from the first
-    on, those in which the host was busy with them, and what the strategy said.
+    on, those in which the host was busy with them and with garbage, and what the strategy said.
     """
 
     name: str
@@ -101,16 +101,23 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
     losses: list[torch.Tensor] = []
     history: list[dict[str, Any]] = []
     marks = [_mark()]
+    garbage = GarbageCollection()
 
     def step() -> None:
-        begun = time.perf_counter()
+        collecting, begun = garbage.seconds, time.perf_counter()
         with strategy.context():
             loss = forward(strategy.recompute)
         turn = time.perf_counter()
         loss.backward()  # type: ignore[no-untyped-call]
         losses[:] = [loss.detach()]
         host = 1e3 * (turn - begun), 1e3 * (time.perf_counter() - turn)
-        history.append({"host_forward_ms": host[0], "host_backward_ms": host[1]})
+        history.append(
+            {
+                "host_forward_ms": host[0],
+                "host_backward_ms": host[1],
+                "garbage_ms": 1e3 * (garbage.seconds - collecting),
+            }
+        )
 
     def settling_step() -> None:
         step()
@@ -140,6 +147,7 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
         if strategy.watch is not None:
             strategy.watch(step)
     finally:
+        garbage.close()
         strategy.close()
     return Measured(
         strategy.name,
@@ -153,6 +161,25 @@ def measure(strategy: Strategy, model: nn.Module, forward: Forward) -> Measured:
         times,
         told,
     )
+
+
+class GarbageCollection:
+    """Adds up the seconds that Python's garbage collection takes, until it is closed."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun = 0.0
+        gc.callbacks.append(self._called)
+
+    def _called(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._begun = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._begun
+
+    def close(self) -> None:
+        """Count no more."""
+        gc.callbacks.remove(self._called)
 
 
 def _mark() -> Any:
