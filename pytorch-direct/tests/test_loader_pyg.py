@@ -269,7 +269,7 @@ def accuracy(loader, data: Data) -> float:
 
 @needs_sampler
 def test_training_is_as_accurate():
-    """Accuracies of one law have a standard deviation of 0.008 here; 0.05 is far beyond their difference."""
+    """Accuracies of one law have a standard deviation of 0.008 here."""
     data = block_model(4000, 5, 8)
     data.test_mask = torch.arange(4000) >= 2000
     arguments = {

@@ -23,11 +23,11 @@ class Lanes(Protocol):
     def sampling(self) -> Any:
         """Return a context in which to sample."""
 
-    def fetching(self) -> Any:
-        """Return a context in which to allocate and fill batches, after what was sampled."""
+    def owning(self) -> Any:
+        """Return a context in which to allocate batches; nothing is run in it."""
 
-    def order(self) -> None:
-        """Let writes into memory that was just allocated wait for its earlier users."""
+    def fetching(self) -> Any:
+        """Return a context in which to fill batches that were just allocated."""
 
     def done(self, held: object) -> Any:
         """Return what a batch's taker waits for; `held` is what filling it reads."""
@@ -51,12 +51,14 @@ class HostLanes:
         yield
 
     @contextmanager
-    def fetching(self) -> Iterator[None]:
+    def owning(self) -> Iterator[None]:
         """See `Lanes`."""
         yield
 
-    def order(self) -> None:
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
         """See `Lanes`."""
+        yield
 
     def done(self, held: object) -> None:
         """See `Lanes`."""
@@ -69,12 +71,13 @@ class HostLanes:
 
 
 class CudaLanes:
-    """Two streams of a GPU for one thread that makes batches.
+    """The streams of a GPU for one thread that makes batches.
 
-    Memory of the sampling stream is only ever freed by that thread, after the stream was made to
-    wait for whatever read it. Memory of the fetching stream is freed by whoever drops a batch, at
-    any time: so it is allocated first, and only then `order` records an event on each stream that
-    took batches. Whoever had the memory before used it before that event.
+    Memory of the sampling and of the fetching stream is only ever freed by that thread, after the
+    stream was made to wait for whatever read it. Memory of batches is freed by whoever drops them,
+    at any time. So it belongs to a stream of its own, on which nothing runs: it is allocated first,
+    and only then an event is recorded on each stream that took batches, for which the fetching
+    stream waits. Whoever had the memory before used it before that event.
     """
 
     ahead = 1
@@ -96,18 +99,19 @@ class CudaLanes:
             yield
 
     @contextmanager
-    def fetching(self) -> Iterator[None]:
+    def owning(self) -> Iterator[None]:
         """See `Lanes`."""
-        sampled = _event(self._shared.sample)
-        stream = self._shared.fetch
-        stream.wait_event(sampled)
-        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+        with torch.cuda.device(self.device), torch.cuda.stream(self._shared.owner):
             yield
 
-    def order(self) -> None:
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
         """See `Lanes`."""
-        for taker in self._shared.takers():
-            self._shared.fetch.wait_event(_event(taker))
+        stream = self._shared.fetch
+        for earlier in (self._shared.sample, *self._shared.takers()):
+            stream.wait_event(_event(earlier))
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            yield
 
     def done(self, held: object) -> torch.cuda.Event:
         """See `Lanes`."""
@@ -144,6 +148,7 @@ class _Shared:
         self._scheduler = Scheduler(device)
         self.sample: torch.cuda.Stream = self._scheduler.torch_stream("kernel")
         self.fetch: torch.cuda.Stream = self._scheduler.torch_stream("h2d")
+        self.owner: torch.cuda.Stream = self._scheduler.torch_stream("d2h")
         self._takers: dict[int, torch.cuda.Stream] = {}
         self._lock = threading.Lock()
 

@@ -93,8 +93,7 @@ class BatchMaker:
                     out = self._transform_output(out)
                 nodes, edges = _ids(out)
                 found = [_read(column, _of(column, nodes, edges)) for column in self._early]
-            with self._lanes.fetching():
-                return self._fetch(out, found)
+            return self._fetch(out, found)
 
     def end(self) -> None:
         """See `Maker`."""
@@ -112,22 +111,21 @@ class BatchMaker:
     def _fetch(self, out: Sampled, found: list[Any]) -> Made:
         own = _Owned(self._lanes.device)
         batch = self._source.blank()
-        nodes, edges = self._structure(batch, out, own)
         rows = []
-        for column, known in zip(self._early, found, strict=True):
-            ids = _of(column, nodes, edges)
-            taken = None
-            if ids is not None:
-                taken = column.empty(ids.numel(), self._lanes.device, known)
-            rows.append(taken)
-            self._put(batch, column, None if taken is None else column.shown(taken))
-        self._task.describe(batch, tuple(own.of(part) for part in out.metadata or ()))
-        self._lanes.order()
-        own.fill()
-        for column, known, taken in zip(self._early, found, rows, strict=True):
-            if taken is not None:
+        with self._lanes.owning():
+            nodes, edges = self._structure(batch, out, own)
+            for column, known in zip(self._early, found, strict=True):
                 ids = _of(column, nodes, edges)
-                assert ids is not None
+                if ids is None:
+                    self._put(batch, column, None)
+                    continue
+                taken = column.empty(ids.numel(), self._lanes.device, known)
+                rows.append((column, taken, ids, known))
+                self._put(batch, column, column.shown(taken))
+            self._task.describe(batch, tuple(own.of(part) for part in out.metadata or ()))
+        with self._lanes.fetching():
+            own.fill()
+            for column, taken, ids, known in rows:
                 column.fill(taken, ids, known)
         return Made(batch, nodes, edges, self._lanes.done((out, found)))
 
