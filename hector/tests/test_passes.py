@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each pass on its own: IR text before and after."""
 
-import textwrap
-
 import pytest
+from pass_texts import check
 
 from hector import passes
-from hector.ir import Space, parse, print_function, verify
+from hector.ir import Space, parse, verify
 from hector.passes.canonicalise import check_matrices
 from hector.passes.rewrite import rewrite
 from hector.plan import Counts
@@ -14,12 +13,6 @@ from hector.plan import Counts
 FEW_NODES = Counts(node=10, edge=100, src_pair=40, dst_pair=50, relation=4, node_type=2)
 MANY_NODES = Counts(node=95, edge=100, src_pair=90, dst_pair=95, relation=4, node_type=2)
 EVERYWHERE = passes.node_routes(FEW_NODES) | {"edge.src_pair", "edge.dst_pair"}
-
-
-def check(run, before, after):
-    before, after = textwrap.dedent(before).strip(), textwrap.dedent(after).strip()
-    made = verify(passes.eliminate_dead(run(verify(parse(before)))))
-    assert print_function(made).strip() == after
 
 
 def test_canonicalise_selects_matrices_by_type():
@@ -378,70 +371,3 @@ def test_fold_leaves_products_that_are_needed_anyway():
           return %0, %1, %3
         }"""
     check(passes.fold, text, text)
-
-
-def test_normalise_opens_softmax():
-    check(
-        passes.normalise,
-        """
-        func f(%s: edge[3] bf16) {
-          %0 = segment_softmax(%s) {map = edge.dst} : edge[3] bf16
-          return %0
-        }""",
-        """
-        func f(%s: edge[3] bf16) {
-          %0 = segment_lse(%s) {map = edge.dst} : node[3] f32
-          %1 = segment_weights(%s, %0) {map = edge.dst} : edge[3] bf16
-          return %1
-        }""",
-    )
-
-
-def test_sums_of_inner_products_come_from_a_sum_at_hand():
-    check(
-        passes.reuse_sums,
-        """
-        func f(%z: edge[2, 8] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 8] f32) {
-          %0 = mul(%w, %k) : edge[2] f32
-          %1 = reshape(%0) {shape = (2, 1)} : edge[2, 1] f32
-          %2 = mul(%1, %z) : edge[2, 8] f32
-          %3 = segment_sum(%2) {map = edge.dst} : node[2, 8] f32
-          %4 = gather(%g) {map = edge.dst} : edge[2, 8] f32
-          %5 = mul(%4, %z) : edge[2, 8] f32
-          %6 = sum(%5) {axes = (1)} : edge[2] f32
-          %7 = mul(%6, %0) : edge[2] f32
-          %8 = segment_sum(%7) {map = edge.dst} : node[2] f32
-          return %3, %8
-        }""",
-        """
-        func f(%z: edge[2, 8] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 8] f32) {
-          %0 = mul(%w, %k) : edge[2] f32
-          %1 = reshape(%0) {shape = (2, 1)} : edge[2, 1] f32
-          %2 = mul(%1, %z) : edge[2, 8] f32
-          %3 = segment_sum(%2) {map = edge.dst} : node[2, 8] f32
-          %4 = mul(%g, %3) : node[2, 8] f32
-          %5 = sum(%4) {axes = (1)} : node[2] f32
-          return %3, %5
-        }""",
-    )
-
-
-@pytest.mark.parametrize(
-    ("along", "axis", "weight"),
-    [("edge.dst_pair", 1, "w"), ("edge.src", 1, "w"), ("edge.dst", 0, "w"), ("edge.dst", 1, "k")],
-)
-def test_sums_of_other_products_stay(along, axis, weight):
-    space = {"edge.dst_pair": "dst_pair", "edge.src": "node", "edge.dst": "node"}[along]
-    text = f"""
-        func f(%z: edge[2, 2] f32, %w: edge[2] f32, %k: edge[2] f32, %g: node[2, 2] f32) {{
-          %0 = reshape(%w) {{shape = (2, 1)}} : edge[2, 1] f32
-          %1 = mul(%0, %z) : edge[2, 2] f32
-          %2 = segment_sum(%1) {{map = edge.dst}} : node[2, 2] f32
-          %3 = gather(%g) {{map = edge.dst}} : edge[2, 2] f32
-          %4 = mul(%3, %z) : edge[2, 2] f32
-          %5 = sum(%4) {{axes = ({axis})}} : edge[2] f32
-          %6 = mul(%5, %{weight}) : edge[2] f32
-          %7 = segment_sum(%6) {{map = {along}}} : {space}[2] f32
-          return %2, %7
-        }}"""
-    check(passes.reuse_sums, text, text)
