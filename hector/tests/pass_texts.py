@@ -10,7 +10,7 @@ __all__ = ["check", "same"]
 
 
 def same(made, text):
-    """Whether a function is this text, but for operators that nothing reads."""
+    """Check that a function is this text, but for operators that nothing reads."""
     assert (
         print_function(verify(passes.eliminate_dead(made))).strip() == textwrap.dedent(text).strip()
     )

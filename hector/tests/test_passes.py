@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each pass on its own: IR text before and after."""
 
+import textwrap
+
 import pytest
 from pass_texts import check
 
