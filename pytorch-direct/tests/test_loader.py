@@ -329,6 +329,18 @@ def test_changes_between_epochs_are_seen(graph):
         assert torch.equal(batch.new, batch.n_id)
 
 
+def test_other_memory_behind_an_attribute_is_seen(graph):
+    x = torch.zeros(NODES, 2)
+    loader = NeighborLoader(({"x": x}, graph), [2], batch_size=100, device="cpu")
+    list(loader)
+    x.data = torch.ones(NODES, 3)
+    for batch in loader:
+        assert (batch.x == torch.ones(3)).all()
+    x.requires_grad_()
+    for batch in loader:
+        assert batch.x.requires_grad
+
+
 def test_rows_that_require_gradients_are_never_stale(graph):
     weight = torch.zeros(NODES, 2, requires_grad=True)
     loader = NeighborLoader(({"x": weight}, graph), [2], batch_size=10, depth=4, device="cpu")

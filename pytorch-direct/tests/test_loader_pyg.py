@@ -267,7 +267,17 @@ def accuracy(loader, data: Data) -> float:
     return float(right[data.test_mask].float().mean())
 
 
+@pytest.fixture
+def _one_thread():
+    """Threads of torch that wait by spinning make a busy machine slower still."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @needs_sampler
+@pytest.mark.usefixtures("_one_thread")
 def test_training_is_as_accurate():
     """Accuracies of one law have a standard deviation of 0.008 here."""
     data = block_model(4000, 5, 8)
@@ -315,6 +325,38 @@ def test_loaders_over_the_same_data_share_their_graph(data):
     weighted = NeighborLoader(data, [1], weight_attr="weight", device="cpu")
     assert weighted.graph.has_weights
     assert not NeighborLoader(data, [1], device="cpu").graph.has_weights
+
+
+def test_numbers_of_neighbours_in_pygs_words(hetero):
+    likes = ("u", "likes", "i")
+    expected = {kind: [2 if kind == likes else 0] for kind in hetero.edge_types}
+    numbers = [
+        expected,
+        {"__".join(kind): hops for kind, hops in expected.items()},
+        pyg_sampler.NumNeighbors({likes: [2]}, default=[0]),
+    ]
+    batches = [
+        next(iter(NeighborLoader(hetero, given, "i", batch_size=60, seed=1, device="cpu")))
+        for given in numbers
+    ]
+    for batch in batches:
+        assert torch.equal(batch[likes].e_id, batches[0][likes].e_id)
+        assert batch["i", "near", "i"].edge_index.shape[1] == 0
+    data = Data(edge_index=rmat(NODES, EDGES, seed=3), num_nodes=NODES)
+    (batch,) = NeighborLoader(data, pyg_sampler.NumNeighbors([3, 2]), [1], device="cpu")
+    assert len(batch.num_sampled_edges) == 2
+
+
+def test_an_edge_index_of_pygs_class(data):
+    from torch_geometric import EdgeIndex
+
+    plain = NeighborLoader(data, [3], batch_size=100, seed=2, device="cpu")
+    other = data.clone()
+    other.edge_index = EdgeIndex(data.edge_index, sparse_size=(NODES, NODES), sort_order="col")
+    loader = NeighborLoader(other, [3], batch_size=100, seed=2, device="cpu")
+    for ours, theirs in zip(loader, plain, strict=True):
+        assert torch.equal(ours.edge_index, theirs.edge_index)
+        assert type(ours.edge_index) is torch.Tensor
 
 
 def test_times_of_nodes_and_of_edges(data):

@@ -6,13 +6,14 @@ from __future__ import annotations
 import operator
 import pickle
 import weakref
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.graph.graph import Graph
-from pytorch_direct.loader.columns import Column, column_of
+from pytorch_direct.loader.columns import Attribute, Column, column_of
 from pytorch_direct.loader.lanes import lanes_of
 from pytorch_direct.loader.maker import BatchMaker, Task
 from pytorch_direct.loader.options import LoaderOptions, read_options
@@ -41,7 +42,6 @@ class Loader:
         temporal_strategy: Any,
         time_attr: str | None,
         weight_attr: str | None,
-        is_temporal: bool | None,
         neighbor_sampler: NeighborSampler | None,
         directed: bool,
         device: torch.device | str | int | None,
@@ -69,13 +69,11 @@ class Loader:
                     self._source, self.device, graph_device, weight_attr, time_attr
                 )
                 self._kept = placed
-                values = num_neighbors
                 sampler = NeighborSampler(
                     placed.graph,
-                    getattr(values, "values", values) if not hasattr(values, "keys") else values,
+                    _fanouts(num_neighbors, placed.graph),
                     replace=replace,
                     subgraph_type=_subgraph_type(subgraph_type, directed),
-                    temporal=is_temporal,
                     temporal_strategy=temporal_strategy,
                     disjoint=disjoint,
                     return_edge_ids=return_edge_ids,
@@ -181,12 +179,30 @@ class Loader:
         """Return the columns of the attributes as they are now; unchanged ones stay registered."""
         known, self._columns = self._columns, {}
         for attribute in self._source.attributes():
-            key = (attribute.kind, attribute.name, id(attribute.value), attribute.dim)
+            key = (attribute.kind, attribute.name, *_memory(attribute))
             column = known.get(key)
             if column is None or column.attribute.value is not attribute.value:
                 column = column_of(attribute, self.device)
             self._columns[key] = column
         return list(self._columns.values())
+
+
+def _fanouts(given: Any, graph: Graph) -> Any:
+    """Return numbers of neighbours of which PyG's class, or its words for edge types, are gone."""
+    if hasattr(given, "get_values"):
+        return given.get_values(list(graph.edge_types) if graph.is_hetero else None)
+    if isinstance(given, Mapping):
+        return {tuple(k.split("__")) if isinstance(k, str) else k: n for k, n in given.items()}
+    return given
+
+
+def _memory(attribute: Attribute) -> tuple[Any, ...]:
+    """Return what a column stands for, beside the object: memory and shape may be exchanged."""
+    value = attribute.value
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return (attribute.dim, id(value))
+    where = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype, value.device)
+    return (attribute.dim, *where, value.requires_grad)
 
 
 def _as_sampler(given: Any) -> NeighborSampler:

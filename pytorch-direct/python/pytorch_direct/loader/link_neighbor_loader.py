@@ -96,7 +96,6 @@ class LinkNeighborLoader(Loader):
             temporal_strategy=temporal_strategy,
             time_attr=time_attr,
             weight_attr=weight_attr,
-            is_temporal=None,
             neighbor_sampler=neighbor_sampler,
             directed=directed,
             device=device,

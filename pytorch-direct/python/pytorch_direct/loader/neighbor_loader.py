@@ -133,7 +133,6 @@ class NeighborLoader(Loader):
             temporal_strategy=temporal_strategy,
             time_attr=time_attr,
             weight_attr=weight_attr,
-            is_temporal=None,
             neighbor_sampler=neighbor_sampler,
             directed=directed,
             device=device,
