@@ -6,6 +6,7 @@ from triton_interpreter import run_interpreted
 
 FILES = (
     "test_triton_layers.py",
+    "test_triton_walk_products.py",
     "test_triton_graphs.py",
     "test_triton_programs.py",
     "test_triton_shapes.py",

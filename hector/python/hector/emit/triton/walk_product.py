@@ -141,6 +141,22 @@ def _operand(writer: Writer, value: Value, name: str | None, scope: Scope, preci
     return multiplicand(writer, tile, precision)
 
 
+def _target(by_length: str, name: str, turn: str) -> str:
+    """A line that loads the targets of some turns."""
+    load = f"tl.load({by_length} + {turn}, mask={turn} < last, other=0)"
+    return f"{name} = {load}.to(tl.int64)"
+
+
+def _bounds(writer: Writer, bounds: str, numbers: str, stem: str, turn: str) -> None:
+    """Lines that load where the rows of targets begin and end, and their numbers as hubs."""
+    masked = f"mask={turn} < last"
+    writer.line(f"{stem}begin = tl.load({bounds} + {stem}target, {masked}, other=0)")
+    writer.line(f"{stem}end = tl.load({bounds} + {stem}target + 1, {masked}, other=0)")
+    writer.line("if HUBS:")
+    load = f"tl.load({numbers} + {stem}target, {masked}, other=-1)"
+    writer.line(f"    {stem}number = {load}.to(tl.int64)")
+
+
 def _main(
     job: Job, schedule: WalkProduct, reductions: Reductions, products: list[Value],
     outers: list[Value],
@@ -168,21 +184,30 @@ def _main(
     for number, op in enumerate(outers):
         ends = [block(operand.type.shape[-1], BLOCK) for operand in op.operands]
         writer.line(f"outer{number} = tl.zeros([{ends[0]}, {ends[1]}], tl.float32)")
-    writer.line(f"for start in range(first, last, {schedule.rows}):")
+    rows = schedule.rows
+    # What a tile is looked up by is loaded a tile or two before: a chain of loads costs more than
+    # the rows of its targets take.
+    writer.line(f"turn = first + tl.arange(0, {rows})")
+    writer.line(_target(by_length, "target", "turn"))
+    _bounds(writer, bounds, numbers, "", "turn")
+    writer.line(_target(by_length, "next_target", f"turn + {rows}"))
+    writer.line(f"for start in range(first, last, {rows}):")
     writer.indent += 1
-    writer.line(f"turn = start + tl.arange(0, {schedule.rows})")
+    writer.line(f"turn = start + tl.arange(0, {rows})")
     writer.line("live = turn < last")
-    writer.line(f"target = tl.load({by_length} + turn, mask=live, other=0).to(tl.int64)")
-    writer.line(f"begin = tl.load({bounds} + target, mask=live, other=0)")
-    writer.line(f"end = tl.load({bounds} + target + 1, mask=live, other=0)")
+    _bounds(writer, bounds, numbers, "next_", f"turn + {rows}")
+    writer.line(_target(by_length, "later_target", f"turn + {2 * rows}"))
     writer.line("if HUBS:")
-    writer.line(f"    number = tl.load({numbers} + target, mask=live, other=-1).to(tl.int64)")
     writer.line("    end = tl.where(number < 0, end, begin)")
     assert space is not None
     scope = Scope(
         space, "target", "target", "live", schedule.rows,
         fixed={kind: ("same_kind", "some_kind")},
     )  # fmt: skip
+    for op in outers:
+        for operand, key in zip(op.operands, ("rows", "rows_y"), strict=True):
+            if operand not in writer.made:
+                writer.read(operand, op.map(key), scope)
     walk(writer, job, _lanes(schedule), reductions, scope)
     writer.line("if HUBS:")
     writer.line("    cut = live & (number >= 0)")
@@ -216,6 +241,12 @@ def _main(
             dot = f"tl.dot({pair}, outer{number}, input_precision={precision})"
             writer.line(f"outer{number} = {dot}")
     store_rows(writer, job, scope)
+    writer.line("target = next_target")
+    writer.line("begin = next_begin")
+    writer.line("end = next_end")
+    writer.line("if HUBS:")
+    writer.line("    number = next_number")
+    writer.line("next_target = later_target")
     writer.indent -= 1
     for number, op in enumerate(outers):
         rows, columns = op.type.shape
