@@ -176,7 +176,7 @@ def measure(
     counts, element = made.account.counts, made.inputs[0].element_size()
     bounds = [gather_bytes(counts, setting.width, element, backward=b) for b in (False, True)]
     peak = peak_bytes(made.run) if detail else 0
-    called = best = milliseconds(made.run, DEVICE, budget=0.25, most=20)
+    called = best = milliseconds(made.run, DEVICE, budget=0.15, most=20)
     if chosen.shape.edges <= REPLAYED:
         with contextlib.suppress(RuntimeError):  # not every program can be captured
             best = min(called, replayed(made.run))

@@ -52,7 +52,7 @@ def peers_of(chosen: Cell, dtype: torch.dtype = torch.float32) -> list[Peer]:
     return found
 
 
-def time_peer(peer: Peer, budget: float = 0.25) -> dict[bool, Timed]:
+def time_peer(peer: Peer, budget: float = 0.15) -> dict[bool, Timed]:
     """Time a peer forward (False) and with backward (True); slow ones are called twice only."""
     found = {}
     run = None

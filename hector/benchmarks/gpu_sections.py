@@ -185,12 +185,16 @@ def _limits(context: Context, made: Cell, found: Measured, training: bool) -> No
 
 
 def precision(context: Context, made: Cell, highest: bool) -> None:
-    """bf16 beside fp32 and the hand composition in bf16; on request fp32 without tf32."""
+    """bf16 beside fp32; on request beside the hand composition too, and fp32 without tf32."""
     if context.late(f"{made.label}, {BF16}"):
         return
-    found = {training: _attempt(made, BF16, training) for training in (False, True)}
+    large = made.shape.name in LARGE
+    found = {
+        training: _attempt(made, BF16, training, section=large and not training)
+        for training in (False, True)
+    }
     torch.cuda.empty_cache()
-    times = [time_peer(peer) for peer in peers_of(made, torch.bfloat16)]
+    times = [time_peer(peer) for peer in peers_of(made, torch.bfloat16)] if highest else []
     for training, ours in found.items():
         if ours is None:
             continue
@@ -198,10 +202,10 @@ def precision(context: Context, made: Cell, highest: bool) -> None:
         context.results.keep("measured", f"{made.label}, {BF16}, {CALL[training]}", asdict(ours))
         context.results.add(_row(made, BF16, training, ours, context, peers))
         before = context.fp32.get((made.label, training))
-        if before and made.shape.name in LARGE:
+        if before and large:
             work = f"{made.label}: bf16 over fp32, {CALL[training]}"
             context.against(work, before / ours.milliseconds, "x", 1.5, most=False)
-        if ours.section_ms and made.shape.name in LARGE and not training:
+        if ours.section_ms:
             ideal = context.milliseconds(ours.section_bytes) / ours.section_ms
             work = f"{made.label}: bytes of the chosen form over the copy rate, bf16, forward"
             least = 0.88 if made.layer.name == "RGCN" else 0.8
