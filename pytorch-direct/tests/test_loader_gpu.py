@@ -249,6 +249,22 @@ def test_two_loaders_and_nested_iterators(cuda, graph, features):
             assert_batches_equal(ours, theirs)
 
 
+@pytest.mark.multigpu
+def test_a_gpu_that_is_not_current(cuda, graph, features):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU")
+    options = {"batch_size": 2000, "shuffle": True, "seed": 3}
+    host = NeighborLoader((features, graph), [4, 4], device="cpu", **options)
+    loaders = [
+        NeighborLoader((features, graph), [4, 4], device=device, graph_device=where, **options)
+        for device, where in ((1, "cpu"), (1, 1), (0, "cpu"))
+    ]
+    for theirs, *batches in zip(host, *loaders, strict=True):
+        assert [batch.x.device.index for batch in batches] == [1, 1, 0]
+        for batch in batches:
+            assert_batches_equal(batch, theirs)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -183,6 +183,25 @@ def test_one_iterator_serves_several_threads(graph):
     assert sorted(seen) == list(range(NODES))
 
 
+def test_stopping_at_any_time(graph):
+    def consume(seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        for _ in range(15):
+            depth, stop = (int(torch.randint(0, 6, (), generator=random)) for _ in range(2))
+            loader = make(graph, batch_size=50, depth=depth)
+            for index, batch in enumerate(loader):
+                assert batch.input_id[0] == index * 50
+                if index == stop:
+                    break
+
+    threads = [threading.Thread(target=consume, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_what_keeps_an_iterator_in_a_cycle_is_collected(graph):
     class Holder:
         pass

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 
+from pytorch_direct.sampling.pending import PendingSample
+
 __all__ = ["CudaLanes", "HostLanes", "Lanes", "lanes_of"]
+
+#: Seconds between two looks at a sample that is under way; one takes a millisecond or more.
+_PAUSE = 1e-4
 
 
 class Lanes(Protocol):
@@ -22,6 +28,9 @@ class Lanes(Protocol):
 
     def sampling(self) -> Any:
         """Return a context in which to sample."""
+
+    def wait(self, pending: PendingSample) -> None:
+        """Wait for a sample, without keeping a core busy."""
 
     def owning(self) -> Any:
         """Return a context in which to allocate batches; nothing is run in it."""
@@ -49,6 +58,9 @@ class HostLanes:
     def sampling(self) -> Iterator[None]:
         """See `Lanes`."""
         yield
+
+    def wait(self, pending: PendingSample) -> None:
+        """See `Lanes`."""
 
     @contextmanager
     def owning(self) -> Iterator[None]:
@@ -97,6 +109,11 @@ class CudaLanes:
         stream = self._shared.sample
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
             yield
+
+    def wait(self, pending: PendingSample) -> None:
+        """See `Lanes`."""
+        while not pending.done():
+            time.sleep(_PAUSE)
 
     @contextmanager
     def owning(self) -> Iterator[None]:

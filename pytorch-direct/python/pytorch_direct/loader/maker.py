@@ -88,6 +88,7 @@ class BatchMaker:
         """See `Maker`."""
         with record_function("pytorch_direct: fetch"):
             with self._lanes.sampling():
+                self._lanes.wait(pending)
                 out = pending.result()
                 if self._transform_output is not None:
                     out = self._transform_output(out)
