@@ -2,6 +2,8 @@
 """The command ``hector``: explanations of functions, modules and scripts; figures and pictures."""
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -142,3 +144,13 @@ def test_unknown_graphs_are_a_wrong_command_line(capsys):
         main(["bench", "--graphs", "aifb,cora"])
     assert ended.value.code == 2
     assert "cora" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_is_no_error_to_talk_about(script):
+    command = [sys.executable, "-m", "hector.cli", "explain", f"{script}:make", "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        told = running.stderr.read().decode()
+    assert "Broken pipe" not in told
+    assert "Traceback" not in told

@@ -16,6 +16,7 @@ from hector.measure.shapes import SHAPES
 
 __all__ = ["main"]
 
+_DESCRIPTION = "Explain what relational layers are compiled to, and time them."
 EXPLAIN_EXAMPLES = """examples:
   hector explain model.py:make                     what make() returns: (layer, graph, inputs ...)
   hector explain model.py:make --svg layer.svg     draw it as written and as compiled
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 after an error, 2 for a wrong command line, 130 after Ctrl-C.
+        0; 1 after an error or where nobody reads on, 2 for a wrong command line, 130 after Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     if arguments is None and options.command == "bench":
@@ -58,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ),
                 json=options.json, picture=options.picture,
             )  # fmt: skip
+    except BrokenPipeError:  # as of ``hector explain .. | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (Error, OSError, ValueError, TypeError) as error:
         print(f"hector {options.command}: {error}", file=sys.stderr)
         return 1
@@ -93,7 +97,7 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hector", description=__doc__)
+    parser = argparse.ArgumentParser(prog="hector", description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     how = argparse.RawDescriptionHelpFormatter
     one = commands.add_parser(
