@@ -41,8 +41,8 @@ def load(name: str) -> Timeline:
 
 
 def scaled(timeline: Timeline, factor: float) -> Timeline:
-    return averaged([dataclasses.replace(timeline, seconds=timeline.seconds * (2 * factor - 1)),
-                     timeline])  # fmt: skip
+    ticks = tuple(dataclasses.replace(t, seconds=t.seconds * factor) for t in timeline.ticks)
+    return dataclasses.replace(timeline, ticks=ticks, seconds=timeline.seconds * factor)
 
 
 def result(timeline: Timeline, found: Prediction, seconds: float | None = None) -> StepResult:
@@ -317,3 +317,12 @@ def test_fewer_waits_than_expected_do_not_make_lanes_faster_than_measured(
     _, rates = corrected(timeline, slow, plan, [measured] * 6, LINK)
     assert 39.2e9 < rates.d2h <= LINK.d2h * (1 + 1e-9)
     assert rates.d2h_alone <= LINK.d2h_alone * (1 + 1e-9)
+
+
+def test_a_step_that_waited_for_its_host_is_no_measure_of_the_device() -> None:
+    timeline = load(NAMES[0])
+    swing = averaged([scaled(timeline, 0.96), scaled(timeline, 1.04)])
+    assert swing.seconds == pytest.approx(timeline.seconds)
+    assert swing.ticks[-1].seconds == pytest.approx(timeline.ticks[-1].seconds)
+    assert averaged([scaled(timeline, 1.4), timeline]) == timeline
+    assert averaged([timeline, scaled(timeline, 1.4)]) == timeline

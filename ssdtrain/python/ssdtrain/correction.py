@@ -29,6 +29,8 @@ _DRIVE_TOLERANCE = 0.03
 _FASTER = 0.05
 # Lanes that are busy for less than this part of the step say nothing about contention.
 _LEAST_BUSY = 0.1
+# A GPU's clock swings by less than this part, from a step to the next.
+_CLOCK = 0.1
 
 
 def corrected(
@@ -97,8 +99,15 @@ def typical(values: Iterable[float]) -> float:
 
 
 def averaged(timelines: Sequence[Timeline]) -> Timeline:
-    """Return the last timeline of equal steps, at the mean time of them all."""
+    """Return the last timeline of equal steps, at the mean time of them all.
+
+    Of steps that differ by more than a clock does the slower ones waited for their host, which
+    writes a profile down: then it is the fastest.
+    """
     last = timelines[-1]
+    fastest = min(timelines, key=lambda timeline: timeline.seconds)
+    if max(timeline.seconds for timeline in timelines) > (1 + _CLOCK) * fastest.seconds:
+        return fastest
     mean = statistics.fmean(timeline.seconds for timeline in timelines)
     return _scaled(last, mean / last.seconds) if last.seconds > 0 else last
 
