@@ -5,6 +5,7 @@
 
 #include "bad_ids.hpp"
 #include "cuda_failure.hpp"
+#include "event_wait.hpp"
 #include "gather_cuda.hpp"
 
 namespace py = pybind11;
@@ -97,6 +98,7 @@ void bind_cuda(py::module_& module)
   module.def("uses_bad_ids", &uses_bad_ids);
   module.def("multiprocessors", &multiprocessors);
   module.def("take_bad_ids", [](int device) { return as_tuple(take_bad_ids(device)); });
+  module.def("wait_for_event", &wait_for_event, py::call_guard<py::gil_scoped_release>());
   module.attr("block_threads") = kBlockThreads;
 }
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -41,3 +43,25 @@ def cuda() -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     return torch.device("cuda", torch.cuda.current_device())
+
+
+@pytest.fixture
+def graph_of(cuda: torch.device) -> Callable[[Callable[[], object]], torch.cuda.CUDAGraph]:
+    """Record what a function launches. A failure inside does not spoil the tests after it."""
+
+    def record(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph):
+                work()
+        except BaseException:
+            # The generator believes for ever that it is being recorded.
+            fresh = torch.Generator(device=cuda)
+            torch.cuda.default_generators[cuda.index].graphsafe_set_state(
+                fresh.graphsafe_get_state()
+            )
+            raise
+        return graph
+
+    return record

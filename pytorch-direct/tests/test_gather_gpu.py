@@ -375,15 +375,13 @@ def test_refuses_what_the_gpu_cannot_read(cuda):
 
 
 @pytest.mark.parametrize("order", ["none", "address"])
-def test_recorded_in_a_graph(cuda, order):
+def test_recorded_in_a_graph(cuda, order, graph_of):
     table = torch.randn(1 << 16, 32)
     u = unified(table)
     ids = torch.zeros(1 << 14, dtype=torch.int64, device=cuda)
     gather(u, ids, order=order)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = gather(u, ids, order=order)
+    result = torch.empty(1 << 14, 32, device=cuda)
+    graph = graph_of(lambda: gather(u, ids, out=result, order=order))
     for seed in range(3):
         torch.manual_seed(seed)
         wanted = torch.randint(0, 1 << 16, (1 << 14,), device=cuda)

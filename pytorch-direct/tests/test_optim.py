@@ -74,6 +74,31 @@ def test_narrow_tables_have_wide_state_and_are_rounded_once_a_step(ours, theirs,
     torch.testing.assert_close(table.detach().float(), peer.detach(), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_gradients_are_added_up_in_float32_and_not_rounded(dtype):
+    values = torch.randn(6, 40).to(dtype)
+    table = leaf(values)
+    ids = torch.tensor([2, 4, 2, 2, 4])
+    weights = torch.randn(5, 40).to(dtype)
+    (ptd.gather(table, ids) * weights).sum().backward()
+    SparseSGD([table], lr=0.25).step()
+    sums = torch.zeros(6, 40).index_add_(0, ids, weights.float())
+    assert torch.equal(table.detach(), (values.float() - 0.25 * sums).to(dtype))
+
+
+def test_steps_without_zero_grad_add_up_as_torchs_do():
+    table, peer = leaf(torch.zeros(9, 2)), torch.nn.Parameter(torch.zeros(9, 2))
+    ours, theirs = SparseSGD([table], lr=1.0), torch.optim.SGD([peer], lr=1.0)
+    for step in range(3):
+        ids = torch.tensor([step, step + 1, step])
+        ptd.gather(table, ids).sum().backward()
+        peer[ids].sum().backward()
+        ours.step()
+        theirs.step()
+    assert torch.equal(table.detach(), peer.detach())
+    assert torch.equal(table.grad.to_dense(), peer.grad)
+
+
 def test_gradient_is_sparse_sorted_and_added_up():
     table = leaf(torch.zeros(20, 3))
     ids = torch.tensor([[7, -1], [7, 2]])

@@ -356,6 +356,8 @@ def test_errors_name_what_is_wrong():
     for bad in (-1, 4):
         with pytest.raises(IndexError, match=rf"node {bad} at position 1 of 2 is not in \[0, 4\)"):
             sampler.sample(torch.tensor([0, bad]))
+    with pytest.raises(IndexError, match="node 7 at position 1 of 4"):  # the first, not the least
+        sampler.sample(torch.tensor([0, 7, -1, -5]))
     with pytest.raises(TypeError, match="int32 or int64"):
         sampler.sample(torch.tensor([True, False, False, True]))
     with pytest.raises(TypeError, match="must be a tensor"):

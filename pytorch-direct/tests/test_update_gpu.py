@@ -55,7 +55,7 @@ def test_scatter_add_leaves_out_bad_ids_and_names_the_first(cuda):
     assert table.sum() == 15
 
 
-def test_scatter_add_waits_for_nothing_and_is_recorded_in_a_graph(cuda):
+def test_scatter_add_waits_for_nothing_and_is_recorded_in_a_graph(cuda, graph_of):
     table = unified(torch.zeros(100, 8))
     ids, rows = torch.tensor([4, 4, 9], device=cuda), torch.ones(3, 8, device=cuda)
     scatter_add_(table, ids, rows)
@@ -65,10 +65,8 @@ def test_scatter_add_waits_for_nothing_and_is_recorded_in_a_graph(cuda):
         scatter_add_(table, ids, rows)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        scatter_add_(table, ids, rows)
+    # Not read since: the record begins with a write by the GPU to wait for.
+    graph = graph_of(lambda: scatter_add_(table, ids, rows))
     graph.replay()
     torch.cuda.synchronize()
     assert table[4].tolist() == [6.0] * 8
@@ -134,7 +132,7 @@ def test_gradient_stays_on_the_gpu_until_it_is_read(cuda):
 def test_step_waits_for_nothing(cuda):
     table = torch.nn.Parameter(unified(torch.zeros(5000, 16)))
     optimiser = SparseAdam([table])
-    ids = torch.randint(0, 5000, (2000,), device=cuda)
+    ids = torch.randint(0, 5000, (2000,)).to(cuda)
 
     def turn():
         optimiser.zero_grad()
@@ -149,3 +147,72 @@ def test_step_waits_for_nothing(cuda):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert (table.detach()[ids.cpu()] < 0).all()
+
+
+def test_what_asks_and_views_waits_for_nothing_also_while_recording(cuda, graph_of):
+    table = unified(torch.zeros(100, 8))
+    ids, rows = torch.tensor([4, 9], device=cuda), torch.ones(2, 8, device=cuda)
+    scatter_add_(table, ids, rows)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)
+    running = torch.cuda.Event()
+    scatter_add_(table, ids, rows)
+    running.record()
+    shapes = [t.shape for t in (table[1:], table.view(-1), table.t(), table.detach(), table[3])]
+    assert len(shapes) == 5
+    assert table.is_contiguous()
+    assert not torch.is_complex(table)
+    assert torch.zeros_like(table).shape == table.shape
+    assert not running.query()
+    # A read by the host waits for what was launched before the record began.
+    seen = []
+    out = torch.zeros(2, 8, device=cuda)
+
+    def work():
+        seen.append(table[4].tolist())
+        table[1:].view(-1, 8)
+        ptd.gather(table, ids, out=out)
+
+    graph_of(work).replay()
+    torch.cuda.synchronize()
+    assert seen == [[2.0] * 8]
+    assert (out == 2).all()
+
+
+def test_torch_writes_to_a_table_are_recorded(cuda, graph_of):
+    table, x = unified(torch.zeros(50, 4)), torch.ones(50, 4, device=cuda)
+    graph = graph_of(lambda: table.add_(x))
+    graph.replay()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (table == 2).all()
+
+
+def test_autograd_grad_and_hooks_see_gradients_of_gathers_by_the_gpu(cuda):
+    table = torch.nn.Parameter(unified(torch.zeros(50, 3)))
+    ids = torch.tensor([7, -1, 7], device=cuda)
+    expected = torch.zeros(50, 3).index_add_(0, ids.cpu() % 50, torch.full((3, 3), 2.0))
+    (found,) = torch.autograd.grad((table[ids] * 2).sum(), table)
+    assert found.device.type == "cpu"
+    assert torch.equal(found.to_dense(), expected)
+    assert table.grad is None
+    (table[ids] * 2).sum().backward(inputs=[table])
+    assert torch.equal(table.grad.to_dense(), expected)
+    table.grad = None
+    seen = []
+    table.register_hook(lambda g: seen.append(g.to_dense()) or g * 3)
+    (table[ids] * 2).sum().backward()
+    assert torch.equal(seen[0], expected)
+    assert torch.equal(table.grad.to_dense(), expected * 3)
+
+
+def test_gradients_stay_until_they_are_cleared_as_torchs_do(cuda):
+    results = []
+    for device in ("cpu", cuda):
+        table = torch.nn.Parameter(unified(torch.zeros(10, 2, dtype=torch.float64)))
+        optimiser = SparseSGD([table], lr=1.0)
+        for step in range(3):
+            (table[torch.tensor([step, step], device=device)] * 1).sum().backward()
+            optimiser.step()
+        results.append((table.detach().clone(), table.grad.to_dense()))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

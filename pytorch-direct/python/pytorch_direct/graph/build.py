@@ -11,6 +11,7 @@ import torch
 
 from pytorch_direct import _native
 from pytorch_direct.graph.relation import Relation
+from pytorch_direct.ops.arguments import first_outside
 
 __all__ = ["as_array", "as_times", "compress", "take_compressed"]
 
@@ -65,12 +66,9 @@ def _check_length(array: torch.Tensor, what: str, count: int) -> None:
 
 
 def _check_range(array: torch.Tensor, what: str, nodes: int) -> None:
-    if array.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(array))
-    if low < 0 or high >= nodes:
-        bad = low if low < 0 else high
-        position = int((array == bad).nonzero()[0])
+    position = first_outside(array, nodes)
+    if position is not None:
+        bad = int(array[position])
         raise ValueError(f"{what}: node {bad} at position {position} is not in [0, {nodes})")
 
 

@@ -13,6 +13,7 @@ import torch.utils.dlpack
 
 import datapath_core
 from datapath_core.errors import UnsupportedError
+from pytorch_direct import _native
 
 if TYPE_CHECKING:
     from datapath_core import Buffer
@@ -179,9 +180,10 @@ class Registration:
         """Wait until what GPUs were to write is there for the CPU to read."""
         if self._writes and not torch.cuda._is_in_bad_fork():
             with self._lock:
-                writes, self._writes = list(self._writes.values()), {}
-            for written in writes:
-                written.synchronize()
+                writes, self._writes = list(self._writes.items()), {}
+            for (device, _), written in writes:
+                # torch's own wait would end a graph that this thread is recording.
+                _native.wait_for_event(device, written.cuda_event)
 
     def record_use(self, device: int, stream: int) -> None:
         """Say that work now on a stream of a GPU reads or writes the memory."""

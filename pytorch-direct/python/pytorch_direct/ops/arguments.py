@@ -15,6 +15,7 @@ __all__ = [
     "check_memory",
     "check_out",
     "check_source",
+    "first_outside",
     "note_write",
     "storage_range",
 ]
@@ -96,10 +97,9 @@ def check_out(
         raise ValueError(f"out is on {out.device}, but the result is on {device}")
     if torch.is_grad_enabled() and (out.requires_grad or any(t.requires_grad for t in operands)):
         raise RuntimeError("out= does not go with gradients: leave it out or use torch.no_grad()")
+    # Host memory that a GPU has mapped may be known to both by one address.
     low, high = storage_range(out)
     for operand in operands:
-        if operand.device != out.device:
-            continue
         begin, end = storage_range(operand)
         if low < end and begin < high:
             raise ValueError("out overlaps the memory of an operand; give it memory of its own")
@@ -109,6 +109,16 @@ def note_write(tensor: torch.Tensor) -> None:
     """Tell autograd that a native kernel wrote a tensor; those of inference mode count nothing."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
+
+
+def first_outside(ids: torch.Tensor, size: int) -> int | None:
+    """Return the position of the first of some CPU ids that is not in ``[0, size)``, if any is."""
+    if ids.numel() == 0:
+        return None
+    low, high = (int(bound) for bound in torch.aminmax(ids))
+    if low >= 0 and high < size:
+        return None
+    return int(((ids < 0) | (ids >= size)).nonzero()[0])
 
 
 def storage_range(tensor: torch.Tensor) -> tuple[int, int]:

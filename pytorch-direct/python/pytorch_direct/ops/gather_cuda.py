@@ -160,9 +160,10 @@ def _factors(
     if not isinstance(scale, torch.Tensor):
         return None, scale
     if isinstance(scale, UnifiedTensor):
-        current_registration(scale).record_use(
-            device, torch.cuda.current_stream(device).cuda_stream
-        )
+        if not torch.cuda.is_current_stream_capturing():
+            current_registration(scale).record_use(
+                device, torch.cuda.current_stream(device).cuda_stream
+            )
         return scale.device_view(device), None
     return scale, None
 

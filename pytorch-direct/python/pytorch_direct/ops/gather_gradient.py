@@ -72,7 +72,22 @@ class _Gather(torch.autograd.Function):
         flat = ids.reshape(-1).to(torch.int64)
         flat = torch.where(flat < 0, flat + ctx.shape[0], flat)
         found = RowGradient(flat, rows.reshape(flat.numel(), *ctx.shape[1:]).to(ctx.dtype))
-        if flat.is_cuda:
+        if not flat.is_cuda:
+            return found.as_sparse(ctx.shape), None, None, None
+        if _is_accumulated(ctx.leaf):
             ctx.leaf._add_row_gradient(found)
             return None, None, None, None
-        return reduce_rows(found, ctx.shape).as_sparse(ctx.shape), None, None, None
+        # Someone wants to see it: torch.autograd.grad, or a hook.
+        return reduce_rows(found, ctx.shape).as_sparse(ctx.shape).cpu(), None, None, None
+
+
+def _is_accumulated(leaf: UnifiedTensor) -> bool:
+    """Whether this backward pass adds gradients to ``leaf.grad`` unseen by anybody."""
+    if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
+        return False
+    node = torch.autograd.graph.get_gradient_edge(leaf).node
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:
+        # torch's answer for the inputs of torch.autograd.grad.
+        return False

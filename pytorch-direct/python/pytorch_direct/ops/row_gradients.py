@@ -9,7 +9,7 @@ import torch
 
 from pytorch_direct.ops.scatter_add import scatter_add_
 
-__all__ = ["RowGradient", "from_sparse", "joined", "reduce_rows"]
+__all__ = ["RowGradient", "added_up", "from_sparse", "joined", "reduce_rows"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,24 @@ def joined(gradients: list[RowGradient]) -> RowGradient:
     return RowGradient(
         torch.cat([one.ids for one in gradients]), torch.cat([one.rows for one in gradients])
     )
+
+
+def added_up(
+    known: torch.Tensor | None, pending: list[RowGradient], shape: torch.Size
+) -> torch.Tensor:
+    """Return the gradient on the CPU that a tensor's sparse or dense one and GPU rows make.
+
+    Sparse and coalesced, unless `known` is dense.
+    """
+    lists = []
+    if known is not None and known.layout is torch.sparse_coo:
+        lists.append(reduce_rows(from_sparse(known), shape))
+    if pending:
+        on_gpu = reduce_rows(joined(pending), shape)
+        lists.append(RowGradient(on_gpu.ids.cpu(), on_gpu.rows.cpu(), is_reduced=True))
+    found = reduce_rows(joined(lists), shape).as_sparse(shape)
+    dense = known is not None and known.layout is not torch.sparse_coo
+    return known + found if dense else found  # type: ignore[operator]
 
 
 def reduce_rows(gradient: RowGradient, shape: torch.Size) -> RowGradient:

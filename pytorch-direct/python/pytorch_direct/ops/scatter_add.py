@@ -83,7 +83,7 @@ def scatter_add_(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     low, high = storage_range(dst)
     for name, operand in (("ids", ids), ("rows", rows)):
         begin, end = storage_range(operand)
-        if operand.device == dst.device and low < end and begin < high:
+        if low < end and begin < high:
             raise ValueError(f"dst overlaps the memory of {name}; give it memory of its own")
     with torch._C.DisableTorchFunctionSubclass():
         run = _scatter_add_cuda if ids.is_cuda else _scatter_add

@@ -192,19 +192,15 @@ def _check_table(table: torch.Tensor) -> None:
 
 def _gradient_of(table: torch.Tensor) -> RowGradient | None:
     assert isinstance(table, UnifiedTensor)
-    on_gpu = table.row_gradients()
-    on_cpu = table.grad
-    if on_cpu is None:
-        return on_gpu
-    if on_cpu.layout is not torch.sparse_coo:
+    on_cpu = table._autograds_gradient()
+    if on_cpu is not None and on_cpu.layout is not torch.sparse_coo:
         raise RuntimeError(
             "the table has a dense gradient, which these optimisers do not take: it is used by "
             "something else than gathers by id; use torch.optim for it"
         )
-    gradient = from_sparse(on_cpu)
-    if on_gpu is None:
-        return gradient
-    device = on_gpu.ids.device
-    moved = RowGradient(gradient.ids.to(device), gradient.rows.to(device))
-    table.grad = None
-    return joined([moved, on_gpu])
+    # They stay, as gradients do until zero_grad().
+    on_gpu = table._known_row_gradients()
+    if on_cpu is None or on_gpu is None:
+        return on_gpu if on_cpu is None else from_sparse(on_cpu)
+    gradient, device = from_sparse(on_cpu), on_gpu.ids.device
+    return joined([RowGradient(gradient.ids.to(device), gradient.rows.to(device)), on_gpu])

@@ -10,6 +10,7 @@ import torch
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.graph.device import as_device, sent
 from pytorch_direct.graph.graph import NODE, Graph
+from pytorch_direct.ops.arguments import first_outside
 
 __all__ = ["Seeds", "by_type", "check_keys", "device_for", "ids_of", "times_of"]
 
@@ -95,12 +96,11 @@ def ids_of(graph: Graph, kind: str, ids: torch.Tensor | None, where: torch.devic
         raise ValueError(f"seeds must have one dimension, not shape {list(ids.shape)}")
     nodes = graph.num_nodes[kind]
     if ids.device.type == "cpu" and ids.numel():
-        low, high = (int(bound) for bound in torch.aminmax(ids))
-        if low < 0 or high >= nodes:
-            bad = low if low < 0 else high
-            position = int((ids == bad).nonzero()[0])
+        position = first_outside(ids, nodes)
+        if position is not None:
             raise IndexError(
-                f"seeds: node {bad} at position {position} of {ids.numel()} is not in [0, {nodes})"
+                f"seeds: node {int(ids[position])} at position {position} of {ids.numel()} is not "
+                f"in [0, {nodes})"
             )
     elif where.type == "cpu" and ids.numel():
         return ids_of(graph, kind, ids.cpu(), where)

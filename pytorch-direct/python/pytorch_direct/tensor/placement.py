@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional
 
 from pytorch_direct.ops.arguments import note_write
+from pytorch_direct.tensor.operators import Kind, kind_of
 from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import (
     UnifiedTensor,
@@ -24,14 +25,6 @@ from pytorch_direct.tensor.unified_tensor import (
 )
 
 __all__ = ["place"]
-
-# Operators that move or re-point a tensor: their operand is the tensor, not what a GPU would read.
-_NEVER_MOVED = frozenset(
-    {torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.set_, torch.Tensor.backward}
-)
-# What they give is known to autograd as it is, under its own name.
-_OTHERS_TENSORS = frozenset(getattr(torch.Tensor, name).__get__ for name in ("_base", "grad"))
-
 
 # Operators that write their first operand though their names do not say so.
 _WRITES = frozenset(
@@ -47,7 +40,7 @@ _NOT_WRITES = frozenset(
 )  # fmt: skip
 
 
-# What only asks about a tensor.
+# What a compiled graph asks about its operands.
 _QUESTIONS = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in (
         "device", "dtype", "is_cpu", "is_cuda", "is_leaf", "is_nested", "is_quantized", "itemsize",
@@ -62,7 +55,7 @@ _QUESTIONS = frozenset(
 
 
 def place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator with at least one unified operand where the rules say."""
+    """Run a function with at least one unified operand where the rules say."""
     if func in _QUESTIONS:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
@@ -72,14 +65,22 @@ def place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    kind = kind_of(func, args)
+    if kind is Kind.ABOUT:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    operands = list(_tensors((args, kwargs)))
+    unified = [tensor for tensor in operands if isinstance(tensor, UnifiedTensor)]
+    if kind is Kind.VIEW:
+        with torch._C.DisableTorchFunctionSubclass():
+            return _keep_views_unified(func(*args, **kwargs), unified)
     gathered = _gather(func, args, kwargs)
     if gathered is not NotImplemented:
         return gathered
-    operands = list(_tensors((args, kwargs)))
     _refuse_write(func, args, kwargs)
     device = next((tensor.device for tensor in operands if _is_cuda(tensor)), None)
-    if device is None or func in _NEVER_MOVED or getattr(func, "__name__", "") == "__set__":
-        return _on_host(func, args, kwargs, [t for t in operands if isinstance(t, UnifiedTensor)])
+    if device is None or kind is Kind.BOUND:
+        return _on_host(func, args, kwargs, unified)
     return _on_device(func, args, kwargs, device)
 
 
@@ -154,7 +155,7 @@ def _on_host(
         if isinstance(result, torch.Tensor) and result.is_cuda:
             # A copy to the GPU may still be reading when the host goes on.
             _record(operands, result.device)
-    return result if func in _OTHERS_TENSORS else _keep_views_unified(result, operands)
+    return _keep_views_unified(result, operands)
 
 
 def _keep_views_unified(result: Any, operands: list[UnifiedTensor]) -> Any:
@@ -200,8 +201,10 @@ def _on_device(
     for tensor, view, version in views.values():
         if view._version != version:
             note_write(tensor)
-            # The CPU may read the memory as soon as this returns.
-            torch.cuda.current_stream(device).synchronize()
+            # The CPU may read the memory as soon as this returns. What a graph records is not
+            # there until the graph runs, of which its owner knows.
+            if not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream(device).synchronize()
         if result is view:
             return tensor
     return result

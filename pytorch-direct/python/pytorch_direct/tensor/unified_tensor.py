@@ -175,11 +175,11 @@ class UnifiedTensor(torch.Tensor):
         pending = self.__dict__.pop("_row_gradients", None)
         with torch._C.DisableTorchFunctionSubclass():
             known: torch.Tensor | None = _AUTOGRADS.__get__(self)
-            if pending:
-                from pytorch_direct.ops.row_gradients import joined, reduce_rows
+            is_list = known is not None and known.layout is torch.sparse_coo
+            if pending or (is_list and not known.is_coalesced()):  # type: ignore[union-attr]
+                from pytorch_direct.ops.row_gradients import added_up
 
-                found = reduce_rows(joined(pending), self.shape).as_sparse(self.shape).cpu()
-                known = found if known is None else known + found
+                known = added_up(known, pending or [], self.shape)
                 _AUTOGRADS.__set__(self, known)
             return known
 
@@ -195,14 +195,28 @@ class UnifiedTensor(torch.Tensor):
         Returns
         -------
         RowGradient or None
-            ``ids`` (int64) and ``rows`` as the backward passes gave them since the last call, not
-            yet added up; None if there are none. :func:`pytorch_direct.optim.SparseSGD` and its kin
-            call this.
+            ``ids`` (int64) and ``rows`` as the backward passes gave them since the gradient was
+            cleared or this was called, not yet added up; None if there are none.
         """
+        found = self._known_row_gradients()
+        self.__dict__.pop("_row_gradients", None)
+        return found
+
+    def _known_row_gradients(self) -> RowGradient | None:
+        """Return what `row_gradients` does, and keep it."""
         from pytorch_direct.ops.row_gradients import joined
 
-        pending = self.__dict__.pop("_row_gradients", None)
-        return joined(pending) if pending else None
+        pending = self.__dict__.get("_row_gradients")
+        if not pending:
+            return None
+        pending[:] = [joined(pending)]
+        return pending[0]  # type: ignore[no-any-return]
+
+    def _autograds_gradient(self) -> torch.Tensor | None:
+        """Return what autograd keeps: dense, or sparse with rows of an id not yet added up."""
+        with torch._C.DisableTorchFunctionSubclass():
+            known: torch.Tensor | None = _AUTOGRADS.__get__(self)
+            return known
 
     def _add_row_gradient(self, gradient: RowGradient) -> None:
         self.__dict__.setdefault("_row_gradients", []).append(gradient)
