@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
+from datapath_core import UnsupportedError
 from pytorch_direct import Graph, LinkNeighborLoader, NeighborLoader, rmat, unified
 
 pytest.importorskip("torch_geometric")
@@ -389,6 +390,8 @@ def test_unified_attributes(data):
 def test_what_cannot_be_done_is_refused(data):
     with pytest.raises(ValueError, match="no edge_index"):
         NeighborLoader(Data(x=torch.ones(3, 1)), [2], device="cpu")
+    with pytest.raises(UnsupportedError, match="adj_t is not read"):
+        NeighborLoader(Data(x=torch.ones(3, 1), adj_t=torch.eye(3).to_sparse_csr()), [2])
     data.names = ["a"] * NODES
     with pytest.raises(TypeError, match="'names' of nodes 'node' is a list"):
         list(NeighborLoader(data, [2], device="cpu"))

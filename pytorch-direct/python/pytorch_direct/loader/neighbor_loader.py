@@ -66,8 +66,8 @@ class NeighborLoader(Loader):
 
         ``rank``, ``world_size``: of ``torch.distributed`` if that is initialised. Each rank takes
         each world_size-th seed of one order, filled up from its front, so that all have as many
-        batches; with `drop_last` cut instead. ``world_size=1`` where seeds are split already; with a
-        `sampler` or `batch_sampler` it is 1 unless given.
+        batches; with `drop_last` cut instead. ``world_size=1`` where seeds are split already; with
+        `sampler` or `batch_sampler` it is 1 unless it is given.
 
         ``depth`` (2): batches made ahead; 0 makes each when it is asked for, without a thread.
 

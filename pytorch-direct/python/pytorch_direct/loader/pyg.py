@@ -8,6 +8,7 @@ from typing import Any
 
 from torch_geometric.data import HeteroData
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct.graph.graph import EDGE, NODE, Graph
 from pytorch_direct.loader.columns import Attribute
 
@@ -26,6 +27,12 @@ class PygSource:
 
     def graph(self, weight_attr: str | None, time_attr: str | None) -> Graph:
         """See `Source`."""
+        for store in self._data.stores:
+            if "adj_t" in store and "edge_index" not in store:
+                raise UnsupportedError(
+                    "adj_t is not read: give edge_index, which ToSparseTensor(remove_edge_index="
+                    "False) leaves in place"
+                )
         return Graph.from_pyg(self._data, weight_attr=weight_attr, time_attr=time_attr)
 
     def sources(self, weight_attr: str | None, time_attr: str | None) -> list[Any] | None:
