@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from pytorch_direct import Graph, NeighborLoader, rmat
+from pytorch_direct.loader.lanes import HostLanes
 
 NODES = 500
 
@@ -129,6 +130,18 @@ def test_an_error_in_the_pipeline_comes_in_its_turn(graph, depth):
     with pytest.raises(StopIteration):
         next(iterator)
     assert len(list(loader)) == 50
+
+
+def test_an_error_at_the_very_end_is_no_hang(graph, monkeypatch):
+    def fail(self) -> None:
+        raise RuntimeError("the GPU is gone")
+
+    monkeypatch.setattr(HostLanes, "release", fail)
+    iterator = iter(make(graph, batch_size=100))
+    for _ in range(5):
+        next(iterator)
+    with pytest.raises(RuntimeError, match="the GPU is gone"):
+        next(iterator)
 
 
 def test_errors_without_a_text_get_a_note(graph):

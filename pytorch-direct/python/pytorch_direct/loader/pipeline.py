@@ -166,11 +166,13 @@ class _Thread:
     def _run(self) -> None:
         failed: BaseException | None = None
         try:
-            with self._maker.running():
-                self._make_all()
+            try:
+                with self._maker.running():
+                    self._make_all()
+            finally:
+                self._maker.end()
         except BaseException as error:  # noqa: BLE001  (whoever takes batches raises it)
             failed = error
-        self._maker.end()
         with self._change:
             if failed is not None and not self._stopped:
                 self._made.append(_Failed(failed))
