@@ -16,6 +16,7 @@ from .accounting import StepCounts
 from .arguments import PathLike, parse_plan
 from .assembly import Wishes, assemble
 from .attaching import attach
+from .garbage import seldom_collected
 from .plan import Plan
 from .streams import Streams
 from .subclasses import Saved
@@ -35,6 +36,7 @@ class Offloader:
                 loss = model(batch)
             loss.backward()
 
+    Within it Python collects garbage less often, since what the offloader remembers is none.
     Gradients are those of plain training to the last bit. GPU tensors go to pinned host memory
     first and to disk when that is full; CPU tensors go to disk.
 
@@ -142,6 +144,7 @@ class Offloader:
                 self._count_wear(last)
         context = contextlib.ExitStack()
         try:
+            context.enter_context(seldom_collected())
             context.enter_context(torch.autograd.graph.saved_tensors_hooks(self._engine.save, _get))
             recorder = self._engine.recomputation.recorder()
             if recorder is not None:
