@@ -169,3 +169,21 @@ def test_data_with_edge_types():
     assert (made.num_nodes, made.num_edges) == (13, 60)
     with pytest.raises(ValueError, match="edge_type"):
         hector.Graph.from_pyg(Data(edge_index=g.edge_index, num_nodes=13))
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_hetero_sage_on_data_with_types_that_no_relation_touches(root):
+    data = hetero(empty=[])
+    convs = {("author", "writes", "paper"): SAGEConv((4, 6), 8, root_weight=root)}
+    conv = randomise(HeteroConv(convs))
+    layer = hector.nn.HeteroSAGEConv.from_pyg(conv)
+    for relation in data.edge_types:
+        if relation not in convs:
+            del data[relation]
+    assert "venue" in data.node_types
+    expected = conv(data.x_dict, data.edge_index_dict)
+    found = layer(data, data.x_dict)
+    assert set(found) == set(expected) == {"paper"}
+    same(found["paper"], expected["paper"])
+    only_read = {name: x for name, x in data.x_dict.items() if name != "venue"}
+    same(layer(data, only_read)["paper"], expected["paper"])

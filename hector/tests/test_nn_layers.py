@@ -310,5 +310,9 @@ def test_wrong_graphs_and_features():
         whole(g, {"paper": torch.zeros(7, 6)})
     with pytest.raises(ValueError, match="features by node type need"):
         whole(graph(), {"paper": torch.zeros(7, 6)})
+    for layers in (whole, hector.nn.HGTConv(WIDTHS, 6, (TYPES, RELATIONS))):
+        for wrong in (torch.zeros(7, 4), torch.zeros(7, 8), torch.zeros(6, 6), torch.zeros(7)):
+            with pytest.raises(ValueError, match=r"features of 'paper' are \(.*, not \(7, 6\)"):
+                layers(g, features() | {"paper": wrong})
     with pytest.raises(ValueError, match="edge_attr is needed"):
         hector.nn.RGATConv(4, 6, 4, edge_dim=2)(graph(), torch.randn(13, 4))

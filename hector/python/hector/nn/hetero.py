@@ -83,31 +83,60 @@ def relation_order(g: Graph, relations: Sequence[Relation]) -> list[int]:
     return _order("relations", g.relation_names, relations, _count(g, g.num_relations))
 
 
-def node_order(g: Graph, types: Sequence[str]) -> list[int]:
-    """Number, in the layer, of each node type of the graph; errors as ``relation_order``."""
+def node_order(g: Graph, types: Sequence[str], *, strangers: bool = False) -> list[int]:
+    """Number, in the layer, of each node type of the graph; errors as ``relation_order``.
+
+    Parameters
+    ----------
+    g : Graph
+    types : sequence of str
+    strangers : bool
+        Whether types that the layer does not know are taken, as one behind all that it knows.
+    """
     count = _count(g, g.num_node_types)
     if not g.node_type_names and count is not None and 0 < count < len(types):
         return list(range(count))  # The last types may have no node.
+    if strangers and g.node_type_names:
+        return [types.index(n) if n in types else len(types) for n in g.node_type_names]
     return _order("node types", g.node_type_names, types, count)
 
 
-def stacked(g: Graph, x: Tensor | Mapping[str, Tensor], width: int) -> Tensor:
+def stacked(g: Graph, x: Tensor | Mapping[str, Tensor], widths: Mapping[str, int]) -> Tensor:
     """Features of all nodes, in the graph's order, filled up with zeros to one width.
+
+    Parameters
+    ----------
+    g : Graph
+    x : Tensor, or dict by node type
+    widths : dict of str to int
+        Of the types whose features are read; others' rows are zero.
 
     Raises
     ------
     ValueError
-        If a node type has no features, or the graph was not made by ``Graph.from_pyg``.
+        If a node type has no features, or of another width, or another number of rows than nodes;
+        or if the graph was not made by ``Graph.from_pyg``.
     """
     if not isinstance(x, Mapping):
         return x
     if not g.node_type_names:
         raise ValueError("features by node type need a graph of Graph.from_pyg(data)")
-    missing = [name for name in g.node_type_names if name not in x]
+    missing = [name for name in g.node_type_names if name in widths and name not in x]
     if missing:
         raise ValueError(f"no features for the node types {missing}")
-    parts = [x[name] for name in g.node_type_names]
-    return torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in parts])
+    width, parts = max(widths.values()), []
+    like = next((x[name] for name in widths if name in x), None)
+    for name, count in zip(g.node_type_names, g.node_type_counts, strict=True):
+        if name not in widths:
+            parts.append(
+                torch.zeros(count, width) if like is None else like.new_zeros(count, width)
+            )
+            continue
+        part, wanted = x[name], (count, widths[name])
+        if part.shape != wanted:
+            raise ValueError(f"features of {name!r} are {tuple(part.shape)}, not {wanted}")
+        parts.append(functional.pad(part, (0, width - part.shape[1])))
+    return torch.cat(parts)
 
 
 def unstacked(g: Graph, out: Tensor, kept: Sequence[str]) -> dict[str, Tensor]:

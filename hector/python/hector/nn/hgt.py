@@ -212,7 +212,7 @@ class HGTConv(nn.Module):
         if relations != list(range(len(self.relations))):
             by_relation = [value[relations] for value in by_relation]
         kqv, kqv_bias, out, out_bias, kept = by_type
-        features = stacked(g, x, max(self.widths))
+        features = stacked(g, x, dict(zip(self.node_types, self.widths, strict=True)))
         result: Tensor = _hgt(g, features, kqv, kqv_bias, *by_relation, out, out_bias, kept)
         if not isinstance(x, Mapping):
             return result

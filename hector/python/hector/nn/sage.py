@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hector import functional
 from hector._errors import unsupported
@@ -98,8 +99,8 @@ class HeteroSAGEConv(nn.Module):
         self.relations = tuple((a, b, c) for a, b, c in metadata[1])
         if isinstance(in_channels, int):
             in_channels = dict.fromkeys(self.node_types, in_channels)
-        ends = {end for a, _, b in self.relations for end in (a, b)}
-        missing = sorted(end for end in ends if in_channels.get(end, 0) < 1)
+        read = {end for a, _, b in self.relations for end in ((a, b) if root_weight else (a,))}
+        missing = sorted(end for end in read if in_channels.get(end, 0) < 1)
         if missing or not self.relations or out_channels < 1:
             raise ValueError(f"HeteroSAGEConv: no relation, no output, or no width of {missing}")
         if aggr not in _REDUCE or relation_aggr not in ("sum", "mean"):
@@ -107,7 +108,7 @@ class HeteroSAGEConv(nn.Module):
                 f"HeteroSAGEConv: aggr={aggr!r} must be mean or sum, relation_aggr="
                 f"{relation_aggr!r} sum or mean"
             )
-        self.widths = tuple(in_channels.get(name, 0) for name in self.node_types)
+        self.widths = tuple(in_channels[name] if name in read else 0 for name in self.node_types)
         self.out_channels, self.aggr, self.relation_aggr = out_channels, aggr, relation_aggr
         shape = len(self.relations), max(self.widths), out_channels
         self.lin_l = nn.Parameter(torch.empty(shape))
@@ -164,7 +165,6 @@ class HeteroSAGEConv(nn.Module):
             if conv.root_weight:
                 widths[target] = conv.lin_r.weight.shape[1]
         types = list(dict.fromkeys(end for a, _, b in convs for end in (a, b)))
-        widths = {name: widths.get(name, 1) for name in types}
         made = cls(
             widths, first.out_channels, (types, list(convs)), aggr=first.aggr,
             relation_aggr=layer.aggr, root_weight=first.root_weight,
@@ -210,19 +210,22 @@ class HeteroSAGEConv(nn.Module):
         """
         g = graph_of(g)
         order = relation_order(g, self.relations)
-        types = node_order(g, self.node_types)
+        types = node_order(g, self.node_types, strangers=True)
         pick = order != list(range(len(self.relations)))
         as_known = types == list(range(len(self.node_types))) and not pick
         lin_l, lin_r, bias = (
             value[order] if pick and value is not None else value
             for value in (self.lin_l, self.lin_r, self.bias)
         )
-        leads = self._leads if as_known else self._leads[types][:, order]
+        leads = self._leads
+        if not as_known:  # A type that the layer does not know is led to by nothing.
+            leads = pad(leads, (0, 0, 0, 1))[types][:, order]
         root = None
         if lin_r is not None:
             root = (leads @ lin_r.flatten(1)).reshape(-1, *lin_r.shape[1:])
         share = 1 / leads.sum(1).clamp(min=1) if self.relation_aggr == "mean" else None
-        features = stacked(g, x, max(self.widths))
+        widths = zip(self.node_types, self.widths, strict=True)
+        features = stacked(g, x, {name: width for name, width in widths if width})
         result: Tensor = _sage(
             g, features, lin_l, root, None if bias is None else leads @ bias, share,
             _REDUCE[self.aggr],
