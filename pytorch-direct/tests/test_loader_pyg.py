@@ -306,6 +306,19 @@ def test_data_stays_as_it_was(data):
     assert data.x.abs().sum() > 0
 
 
+def test_the_caller_may_change_data_meanwhile(data, hetero):
+    for given, seeds in ((data, None), (hetero, "i")):
+        loader = NeighborLoader(given, [2], seeds, batch_size=1, device="cpu", depth=3)
+        store = given if seeds is None else given[seeds]
+        for index, batch in enumerate(loader):
+            store[f"more_{index}"] = store.x
+            own = batch if seeds is None else batch[seeds]
+            assert not any(name in own for name in ("more_0", f"more_{index}"))
+        later = next(iter(loader))
+        own = later if seeds is None else later[seeds]
+        assert torch.equal(own["more_0"], own.x)
+
+
 def test_a_subclass_of_data_stays_one(data):
     class Mine(Data):
         pass

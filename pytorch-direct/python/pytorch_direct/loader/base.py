@@ -165,20 +165,21 @@ class Loader:
         return f"{type(self).__name__}({self.graph}, batches={len(self)}, device={self.device})"
 
     def _maker(self) -> BatchMaker:
+        source = self._source.now()
         return BatchMaker(
-            self._source,
+            source,
             self._sampler,
             self._task,
-            self._bound(),
+            self._bound(source),
             lanes_of(self.device),
             self._options.transform,
             self._options.transform_sampler_output,
         )
 
-    def _bound(self) -> list[Column]:
-        """Return the columns of the attributes as they are now; unchanged ones stay registered."""
+    def _bound(self, source: Source) -> list[Column]:
+        """Return the columns of the attributes; unchanged ones stay registered."""
         known, self._columns = self._columns, {}
-        for attribute in self._source.attributes():
+        for attribute in source.attributes():
             key = (attribute.kind, attribute.name, *_memory(attribute))
             column = known.get(key)
             if column is None or column.attribute.value is not attribute.value:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -58,6 +58,13 @@ class PlainSource:
     def sources(self, weight_attr: str | None, time_attr: str | None) -> list[Any] | None:
         """See `Source`."""
         return [self._graph]
+
+    def now(self) -> Self:
+        """See `Source`."""
+        features = self._features
+        if self.is_hetero:
+            return type(self)({kind: dict(named) for kind, named in features.items()}, self._graph)
+        return type(self)(dict(features), self._graph)
 
     def attributes(self) -> list[Attribute]:
         """See `Source`."""

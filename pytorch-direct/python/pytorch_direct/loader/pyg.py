@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Self
 
 from torch_geometric.data import HeteroData
 
@@ -46,6 +46,10 @@ class PygSource:
 
     def _has_nodes(self, store: Any) -> bool:
         return not self.is_hetero or isinstance(store._key, str)
+
+    def now(self) -> Self:
+        """See `Source`."""
+        return type(self)(copy.copy(self._data))
 
     def attributes(self) -> list[Attribute]:
         """See `Source`."""

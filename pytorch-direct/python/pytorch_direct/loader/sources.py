@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.loader.columns import Attribute
@@ -25,8 +25,11 @@ class Source(Protocol):
     def sources(self, weight_attr: str | None, time_attr: str | None) -> list[Any] | None:
         """Return what the graph is a function of, or None where that cannot be told."""
 
+    def now(self) -> Self:
+        """Return the attributes there are now, whatever the caller adds or takes away later."""
+
     def attributes(self) -> list[Attribute]:
-        """Return what has rows, as it is now."""
+        """Return what has rows."""
 
     def blank(self) -> Any:
         """Return a new batch with all that has no rows."""

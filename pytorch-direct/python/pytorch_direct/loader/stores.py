@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
@@ -76,6 +76,10 @@ class StoreSource:
     def sources(self, weight_attr: str | None, time_attr: str | None) -> list[Any] | None:
         """See `Source`."""
         return [self._structure] if isinstance(self._structure, Graph) else None
+
+    def now(self) -> Self:
+        """See `Source`."""
+        return self
 
     def attributes(self) -> list[Attribute]:
         """See `Source`."""
