@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cannot be compiled is refused at trace time: line, operator and remedy are named."""
 
+import functools
 import re
 
 import pytest
@@ -151,6 +152,21 @@ def test_node_types_missing():
 def test_result_must_be_a_tensor():
     with pytest.raises(TypeError, match="returned a int"):
         run(lambda g, x: 3, x())
+    with pytest.raises(TypeError, match="returned a tuple"):
+        run(lambda g, x: (), x())
+
+
+class Doubles:
+    def __call__(self, g, x):
+        return x[g.src] * 2
+
+
+def test_callables_without_a_name():
+    features, g = x(), graph()
+    partial = functools.partial(lambda k, g, x: x[g.src] * k, 2.0)
+    for layer in (hector.compile(Doubles()), hector.compile(partial)):
+        torch.testing.assert_close(layer(g, features), features[g.src] * 2)
+        assert layer.name in str(layer.explain(g, features))
 
 
 def test_a_weight_is_not_expanded_to_rows():

@@ -255,15 +255,16 @@ def trace(
         returned = _run(function, positional, keyword)
     sequence = isinstance(returned, tuple | list)
     results = tuple(returned) if sequence else (returned,)
-    for result in results:
+    named = getattr(function, "__name__", type(function).__name__)
+    for result in results or (returned,):
         if not isinstance(result, Symbol):
             raise TypeError(
-                f"{function.__name__} returned a {type(result).__name__}; compiled functions "
+                f"{named} returned a {type(result).__name__}; compiled functions "
                 f"return a tensor, or a tuple of tensors, computed from their arguments"
             )
     tracer.recorder.settle()
     calls = tracer.recorder.calls
-    name = re.sub(r"\W", "_", function.__name__)
+    name = re.sub(r"\W", "_", named)
     traced = to_ir(name if name.isidentifier() else "function", calls, [r._call for r in results])
     inputs = tuple(
         Input(
