@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from .comparison import agree, differs, errors, medians
 from .correction import averaged, corrected, faster_drive, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction, Where
+from .shapes import STEPS_OF_CALIBRATION, Shape, Tried, best_of
 from .simulate import keep_everything, simulate
 from .step_orders import StepOrder, StepResult
 from .timeline import Rates, Timeline, signature_of
@@ -34,29 +34,10 @@ STREAMED_STEPS = 2
 # Steps with everything kept whose mean is taken. After a pause a GPU runs above its lasting clock
 # for a step, then below it: on an H200 by 4 % each.
 KEPT_STEPS = 2
-# Predictions are compared with so many steps together, and corrected where they differ by more.
-STEPS_OF_CALIBRATION = 6
+# Predictions are corrected where they differ by more.
 CALIBRATION_TOLERANCE = 0.005
 PROMISE_TOLERANCE = 0.002
 WAIT_TOLERANCE = 0.01
-
-
-@dataclass(slots=True)
-class _Shape:
-    """What is known of one sequence of saves."""
-
-    group_bytes: tuple[int, ...]
-    timeline: Timeline | None = None
-    clean: bool = False
-    plan: Plan | None = None
-    kept: list[Timeline] = field(default_factory=list)
-    measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_CALIBRATION))
-    skipped: int = 0
-    checked: bool = False  # whether a prediction of the present plan has been corrected or kept
-    drifting: int = 0  # steps in a row on one side of the prediction, below it negative
-    replans: int = 0
-    successor: str | None = None
-    steps: int = 0
 
 
 class Steering:
@@ -98,7 +79,7 @@ class Steering:
         self._fastest = Rates()
         self._given = plan
         self._planner = planner
-        self._shapes: OrderedDict[str, _Shape] = OrderedDict()
+        self._shapes: OrderedDict[str, Shape] = OrderedDict()
         self._last: str | None = None
         self._order = StepOrder("stream", reason="no step yet")
         self._replans: list[str] = []
@@ -166,7 +147,7 @@ class Steering:
         self._make_plan(shape)
         return StepOrder("planned", shape.plan, reason="plan made from a streamed step")
 
-    def _expected(self) -> _Shape | None:
+    def _expected(self) -> Shape | None:
         """Return the shape that came after the last one the last time, else the last one."""
         if self._last is None:
             return None
@@ -215,7 +196,7 @@ class Steering:
             if order.mode == "keep" and result.followed:
                 self._take_kept(shape, result.timeline)
 
-    def _take_kept(self, shape: _Shape, timeline: Timeline) -> None:
+    def _take_kept(self, shape: Shape, timeline: Timeline) -> None:
         shape.kept.append(timeline)
         if len(shape.kept) < KEPT_STEPS and timeline.device_type == "cuda":
             return
@@ -224,10 +205,10 @@ class Steering:
         shape.kept.clear()
         self._make_plan(shape)
 
-    def _seen(self, signature: str, result: StepResult) -> _Shape:
+    def _seen(self, signature: str, result: StepResult) -> Shape:
         shape = self._shapes.get(signature)
         if shape is None:
-            shape = self._shapes[signature] = _Shape(tuple(result.group_bytes))
+            shape = self._shapes[signature] = Shape(tuple(result.group_bytes))
             if len(self._shapes) > MOST_SIGNATURES:
                 self._shapes.popitem(last=False)
         self._shapes.move_to_end(signature)
@@ -237,7 +218,7 @@ class Steering:
         self._last = signature
         return shape
 
-    def _compare(self, shape: _Shape, result: StepResult) -> None:
+    def _compare(self, shape: Shape, result: StepResult) -> None:
         assert shape.plan is not None
         prediction = shape.plan.prediction
         if prediction is None:
@@ -257,19 +238,21 @@ class Steering:
         # Steps that swing to both sides do not drift.
         shape.drifting = side + (shape.drifting if side * shape.drifting > 0 else 0)
         if abs(shape.drifting) >= STEPS_OF_DRIFT:
+            results = list(shape.measured)[-STEPS_OF_DRIFT:]
+            found = errors(results, prediction)
+            reason = (
+                f"step time {found['seconds']:+.1%}, peak {found['peak_bytes']:+.1%} beside"
+                f" the prediction, {STEPS_OF_DRIFT} steps in a row"
+            )
             if shape.replans < MOST_REPLANS:
-                results = list(shape.measured)[-STEPS_OF_DRIFT:]
-                found = errors(results, prediction)
                 self._correct(shape, results)
-                self._plan_again(
-                    shape,
-                    f"step time {found['seconds']:+.1%}, peak {found['peak_bytes']:+.1%} beside"
-                    f" the prediction, {STEPS_OF_DRIFT} steps in a row",
-                )
+                self._plan_again(shape, results, reason)
+            elif shape.drifting > 0 and shape.tried:
+                self._return_to_best(shape, results, reason)
         elif len(shape.measured) == STEPS_OF_CALIBRATION:
             self._calibrate(shape, prediction)
 
-    def _calibrate(self, shape: _Shape, prediction: Prediction) -> None:
+    def _calibrate(self, shape: Shape, prediction: Prediction) -> None:
         """Predict what the last steps took; make another plan if this one is not for that."""
         shape.checked = True
         results = list(shape.measured)
@@ -283,7 +266,7 @@ class Steering:
         found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
         reason = self._unplanned(found, prediction) or faster
         if reason and shape.replans < MOST_REPLANS:
-            self._plan_again(shape, reason)
+            self._plan_again(shape, results, reason)
             return
         shape.plan = dataclasses.replace(shape.plan, prediction=found)
         shape.measured.clear()
@@ -301,14 +284,27 @@ class Steering:
             return f"waits take {waits / found.keep_seconds:.1%} of the step more than planned"
         return ""
 
-    def _correct(self, shape: _Shape, results: Sequence[StepResult]) -> None:
+    def _correct(self, shape: Shape, results: Sequence[StepResult]) -> None:
         assert shape.timeline is not None
         assert shape.plan is not None
         shape.timeline, self._rates = corrected(
             shape.timeline, self._known_rates(), shape.plan, results, self._fastest
         )
 
-    def _plan_again(self, shape: _Shape, reason: str) -> None:
+    def _return_to_best(self, shape: Shape, results: Sequence[StepResult], reason: str) -> None:
+        """Of all plans that were tried take the best one: what was learnt makes none better."""
+        assert shape.plan is not None
+        assert shape.timeline is not None
+        present = Tried.of(shape.plan, results)
+        best = best_of([*shape.tried, present], self._limits, shape.timeline.seconds)
+        shape.tried.clear()
+        if best is not present:
+            self._replans.append(f"{reason}; back to an earlier plan, which did better")
+            shape.run_under(best.as_measured())
+
+    def _plan_again(self, shape: Shape, results: Sequence[StepResult], reason: str) -> None:
+        assert shape.plan is not None
+        shape.tried.append(Tried.of(shape.plan, results))
         shape.replans += 1
         self._replans.append(reason)
         self._make_plan(shape)
@@ -318,12 +314,9 @@ class Steering:
         most = self._limits.max_memory
         return most is not None and prediction.peak_bytes <= most < result.peak_bytes
 
-    def _make_plan(self, shape: _Shape) -> None:
+    def _make_plan(self, shape: Shape) -> None:
         assert shape.timeline is not None
-        shape.plan = self._planner(shape.timeline, self._known_rates(), self._limits)
-        shape.measured.clear()
-        shape.drifting = shape.skipped = 0
-        shape.checked = False
+        shape.run_under(self._planner(shape.timeline, self._known_rates(), self._limits))
 
     def _known_rates(self) -> Rates:
         if self._rates is None:
