@@ -174,7 +174,7 @@ def test_questions_with_a_gpu_operand_get_the_object(gpu_of):
 def test_questions_and_views_do_not_wait_for_the_gpu(monkeypatch):
     u = unified(torch.randn(4, 3))
     waits = []
-    monkeypatch.setattr(type(u._registration), "settle", lambda self: waits.append(self))
+    monkeypatch.setattr(type(u._registration), "settle", lambda self, **_: waits.append(self))
     views = (u.view(-1), u.t(), u[1:], u[2], u[None, ..., 0], u.detach(), u.T, u.data,
              *u.split(2), *torch.chunk(u, 2), u.unsqueeze(0), u.narrow(0, 1, 2))  # fmt: skip
     assert all(type(view) is UnifiedTensor for view in views)

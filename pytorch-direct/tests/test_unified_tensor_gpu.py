@@ -132,6 +132,20 @@ def test_writes_by_the_gpu_are_seen_by_the_cpu(cuda):
     assert (device == 2).all()
 
 
+def test_what_the_cpu_writes_later_is_not_in_a_gather(cuda):
+    table = torch.randn(1 << 16, 8)
+    before, u = table.clone(), unified(table)
+    ids = torch.randint(0, 1 << 16, (1000,)).to(cuda)
+    torch.cuda._sleep(100_000_000)
+    rows = u[ids]
+    u.zero_()
+    assert torch.equal(rows.cpu(), before[ids.cpu()])
+    torch.cuda._sleep(100_000_000)
+    moved = u + torch.ones(1 << 16, 8, device=cuda)
+    u[:] = 5
+    assert (moved == 1).all()
+
+
 def test_copies_to_the_gpu_are_copies(cuda):
     table = torch.randn(6, 4)
     u = unified(table)

@@ -79,6 +79,16 @@ def registration_of_view(view: torch.Tensor) -> Registration | None:
     return _by_device_address.get(view.untyped_storage().data_ptr())
 
 
+class _Work:
+    """The last use of the memory by one stream of a GPU."""
+
+    def __init__(self) -> None:
+        self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self.turn = 0
+        self.is_running = False
+        self.writes = False
+
+
 class Registration:
     """The bytes of one CPU storage as the CPU and as GPUs address them.
 
@@ -97,7 +107,7 @@ class Registration:
         self._buffers: dict[int, Buffer] = {}
         self._device_bytes: dict[int, torch.Tensor] = {}
         self._lock = threading.Lock()
-        self._writes: dict[tuple[int, int], torch.cuda.Event] = {}
+        self._works: dict[tuple[int, int], _Work] = {}
         #: The live unified tensors over this memory, by identity.
         self.tensors: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
 
@@ -168,27 +178,40 @@ class Registration:
         """Whether a GPU may only read the memory."""
         return self.read_only or (self.nbytes > 0 and self._buffer(device).read_only)
 
-    def note_device_write(self, device: int) -> None:
-        """Say that work now on the current stream of a GPU writes the memory; waits for nothing."""
-        stream = torch.cuda.current_stream(device)
-        written = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        written.record(stream)
+    def record_use(self, device: int, stream: int, *, writes: bool = False) -> None:
+        """Say that work now on a stream of a GPU reads the memory, or `writes` it."""
+        if self.nbytes == 0:
+            return
+        self._buffer(device).record_use(stream)
+        current = torch.cuda.current_stream(device)
+        if current.cuda_stream != stream:
+            current = torch.cuda.ExternalStream(stream, device)  # type: ignore[no-untyped-call]
         with self._lock:
-            self._writes[device, stream.cuda_stream] = written
+            work = self._works.setdefault((device, stream), _Work())
+            work.event.record(current)
+            work.turn += 1
+            work.is_running = True
+            work.writes |= writes
 
-    def settle(self) -> None:
-        """Wait until what GPUs were to write is there for the CPU to read."""
-        if self._writes and not torch.cuda._is_in_bad_fork():
+    def settle(self, *, to_write: bool = False) -> None:
+        """Wait until the CPU may read the memory, or write it: for GPUs that write it, or use it.
+
+        A gather has not read its rows yet when it returns, but its caller has seen it done.
+        """
+        if not self._works or torch.cuda._is_in_bad_fork():
+            return
+        with self._lock:
+            ahead = [
+                (device, work, work.turn)
+                for (device, _), work in self._works.items()
+                if work.is_running and (to_write or work.writes)
+            ]
+        for device, work, turn in ahead:
+            # torch's own wait would end a graph that this thread is recording.
+            _native.wait_for_event(device, work.event.cuda_event)
             with self._lock:
-                writes, self._writes = list(self._writes.items()), {}
-            for (device, _), written in writes:
-                # torch's own wait would end a graph that this thread is recording.
-                _native.wait_for_event(device, written.cuda_event)
-
-    def record_use(self, device: int, stream: int) -> None:
-        """Say that work now on a stream of a GPU reads or writes the memory."""
-        if self.nbytes:
-            self._buffer(device).record_use(stream)
+                if work.turn == turn:
+                    work.is_running = work.writes = False
 
     def _buffer(self, device: int) -> Buffer:
         with self._lock:

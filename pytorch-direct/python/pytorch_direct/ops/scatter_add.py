@@ -130,9 +130,11 @@ def _scatter_add(dst: torch.Tensor, ids: torch.Tensor, rows: torch.Tensor) -> to
     wants_grad = torch.is_grad_enabled() and (dst.requires_grad or rows.requires_grad)
     as_stored = not any(operand.is_conj() or operand.is_neg() for operand in (dst, rows))
     if isinstance(dst, UnifiedTensor):
-        current_registration(dst).settle()
+        current_registration(dst).settle(to_write=True)
         if dst._registration.read_only:
             raise UnsupportedError("scatter_add_: dst is over memory for reading only")
+    if isinstance(rows, UnifiedTensor):
+        current_registration(rows).settle()
     in_order = dst.dtype in _ADDED_AS_THEY_STAND and dst.is_contiguous()
     if wants_grad or not as_stored or not in_order:
         wrong = ((ids < 0) | (ids >= dst.shape[0])).nonzero()

@@ -118,14 +118,13 @@ def change_rows(
     if not torch.cuda.is_current_stream_capturing():
         for _, registration in places:
             if registration is not None:
-                registration.record_use(device, stream)
-                registration.note_device_write(device)
+                registration.record_use(device, stream, writes=True)
 
 
 def _settle(tables: tuple[torch.Tensor, ...]) -> None:
     for table in tables:
         if isinstance(table, UnifiedTensor):
-            current_registration(table).settle()
+            current_registration(table).settle(to_write=True)
             if table._registration.read_only:
                 raise UnsupportedError(_READ_ONLY)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Kind", "kind_of"]
+__all__ = ["Kind", "kind_of", "written_by"]
 
 
 class Kind(enum.Enum):
@@ -119,6 +119,45 @@ def _kind_by_name(func: Callable[..., Any]) -> Kind:
             if name in names:
                 return kind
     return Kind.COMPUTES
+
+
+# What writes its first operand though its name does not end in an underscore.
+_WRITES = frozenset(
+    {"__setitem__"} | {f"__i{name}__" for name in (
+        "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
+        "rshift",
+    )}
+)  # fmt: skip
+# What ends in an underscore and leaves the numbers alone.
+_NOT_WRITES = frozenset(
+    {"requires_grad_", "share_memory_", "detach_", "squeeze_", "unsqueeze_", "t_", "transpose_",
+     "swapaxes_", "swapdims_", "rename_", "as_strided_"}
+)  # fmt: skip
+
+
+def written_by(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """Return those arguments of a function that it writes numbers to.
+
+    Operators of ``torch.ops`` declare it. By torch's rule the names of others that do end in an
+    underscore, and it is their first operand.
+    """
+    if isinstance(func, torch._ops.OpOverload):
+        declared = enumerate(func._schema.arguments)
+        return [
+            args[i] if i < len(args) and not one.kwarg_only else kwargs.get(one.name)
+            for i, one in declared
+            if one.alias_info is not None and one.alias_info.is_write
+        ]
+    name = getattr(func, "__name__", "")
+    written = [kwargs.get("out")]
+    in_place = name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITES
+    if in_place or name in _WRITES or kwargs.get("inplace"):
+        written += args[:1]
+    if name in ("embedding", "embedding_bag") and kwargs.get("max_norm") is not None:
+        written += args[1:2]
+    return written
 
 
 def _is_basic(index: Any) -> bool:

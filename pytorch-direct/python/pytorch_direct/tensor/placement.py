@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from pytorch_direct.ops.arguments import note_write
-from pytorch_direct.tensor.operators import Kind, kind_of
+from pytorch_direct.tensor.operators import Kind, kind_of, written_by
 from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import (
     UnifiedTensor,
@@ -25,20 +25,6 @@ from pytorch_direct.tensor.unified_tensor import (
 )
 
 __all__ = ["place"]
-
-# Operators that write their first operand though their names do not say so.
-_WRITES = frozenset(
-    {"__setitem__"} | {f"__i{name}__" for name in (
-        "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
-        "rshift",
-    )}
-)  # fmt: skip
-# What ends in an underscore and leaves the numbers alone.
-_NOT_WRITES = frozenset(
-    {"requires_grad_", "share_memory_", "detach_", "squeeze_", "unsqueeze_", "t_", "transpose_",
-     "swapaxes_", "swapdims_", "rename_", "as_strided_"}
-)  # fmt: skip
-
 
 # What a compiled graph asks about its operands.
 _QUESTIONS = frozenset(
@@ -77,10 +63,11 @@ def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     gathered = _gather(func, args, kwargs)
     if gathered is not NotImplemented:
         return gathered
-    _refuse_write(func, args, kwargs)
+    written = [t for t in _tensors(written_by(func, args, kwargs)) if isinstance(t, UnifiedTensor)]
+    _refuse_writes(func, written)
     device = next((tensor.device for tensor in operands if _is_cuda(tensor)), None)
     if device is None or kind is Kind.BOUND:
-        return _on_host(func, args, kwargs, unified)
+        return _on_host(func, args, kwargs, unified, written)
     return _on_device(func, args, kwargs, device)
 
 
@@ -90,23 +77,13 @@ _place_outside_graph = outside_graph(
 )
 
 
-def _refuse_write(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise before an operator writes to memory that is for reading only.
-
-    By torch's rule the names of such operators end in an underscore, and their first operand is
-    written.
-    """
-    name = getattr(func, "__name__", "")
-    written = [kwargs.get("out")]
-    if name in _WRITES or (name.endswith("_") and not name.endswith("__")):
-        written += args[:1]
-    for operand in _tensors(written):
-        forbidden = isinstance(operand, UnifiedTensor) and operand._registration.read_only
-        if forbidden and name not in _NOT_WRITES:
-            raise RuntimeError(
-                f"{name} would write to a unified tensor over read-only memory; clone() it, or "
-                "open its file for writing"
-            )
+def _refuse_writes(func: Callable[..., Any], written: list[UnifiedTensor]) -> None:
+    """Raise before an operator writes to memory that is for reading only."""
+    if any(operand._registration.read_only for operand in written):
+        raise RuntimeError(
+            f"{getattr(func, '__name__', func)} would write to a unified tensor over read-only "
+            "memory; clone() it, or open its file for writing"
+        )
 
 
 def _gather(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -147,9 +124,10 @@ def _on_host(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     operands: list[UnifiedTensor],
+    written: list[UnifiedTensor],
 ) -> Any:
     for operand in operands:
-        operand._registration.settle()
+        operand._registration.settle(to_write=any(operand is one for one in written))
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
         if isinstance(result, torch.Tensor) and result.is_cuda:

@@ -83,7 +83,8 @@ def unified(source: Any) -> UnifiedTensor:
     if copied:
         registration.copied = True
         _logger.warning("unified() copied %d bytes: %s", registration.nbytes, copied)
-    registration.read_only = read_only
+    # Another name of the memory does not make it writable.
+    registration.read_only |= read_only
     return wrap(tensor, registration)
 
 
