@@ -146,7 +146,7 @@ Status load(Loader& state)
 /// The two functions that pointer_ordinal needs, from a driver that somebody else loaded.
 struct ForeignDriver {
   decltype(Driver::context_get_current) context_get_current{nullptr};
-  decltype(Driver::pointer_get_attribute) pointer_get_attribute{nullptr};
+  decltype(Driver::pointer_get_attributes) pointer_get_attributes{nullptr};
 };
 
 ForeignDriver foreign_driver()
@@ -158,8 +158,8 @@ ForeignDriver foreign_driver()
   ForeignDriver found;
   found.context_get_current = reinterpret_cast<decltype(found.context_get_current)>(
     resolver.find("cuCtxGetCurrent", "cuCtxGetCurrent", 4000));
-  found.pointer_get_attribute = reinterpret_cast<decltype(found.pointer_get_attribute)>(
-    resolver.find("cuPointerGetAttribute", "cuPointerGetAttribute", 4000));
+  found.pointer_get_attributes = reinterpret_cast<decltype(found.pointer_get_attributes)>(
+    resolver.find("cuPointerGetAttributes", "cuPointerGetAttributes", 7000));
   (void)::dlclose(library);
   return found;
 }
@@ -259,10 +259,10 @@ int pointer_ordinal(void const* pointer)
   if (pointer == nullptr || state.parent_initialized || process_exiting()) { return -1; }
   ForeignDriver functions;
   if (auto const* ready = state.ready.load(std::memory_order_acquire); ready != nullptr) {
-    functions = {ready->context_get_current, ready->pointer_get_attribute};
+    functions = {ready->context_get_current, ready->pointer_get_attributes};
   } else {
     functions = foreign_driver();
-    if (functions.context_get_current == nullptr || functions.pointer_get_attribute == nullptr) {
+    if (functions.context_get_current == nullptr || functions.pointer_get_attributes == nullptr) {
       return -1;
     }
     Context context = nullptr;
@@ -270,25 +270,26 @@ int pointer_ordinal(void const* pointer)
   }
   auto const address = static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(pointer));
   unsigned type      = 0;
-  auto result        = functions.pointer_get_attribute(&type, pointer_memory_type, address);
-  // What the driver never heard of is ordinary memory.
-  if (result == error_invalid_value || result == error_not_initialized ||
-      result == error_deinitialized) {
+  int ordinal        = -1;
+  std::array attributes{pointer_memory_type, pointer_device_ordinal};
+  std::array<void*, 2> values{&type, &ordinal};
+  auto const result = functions.pointer_get_attributes(
+    static_cast<unsigned>(attributes.size()), attributes.data(), values.data(), address);
+  // What the driver never heard of is ordinary memory; it says so by zeros, or without a context
+  // by errors.
+  if (result == error_invalid_value || result == error_invalid_context ||
+      result == error_not_initialized || result == error_deinitialized) {
     return -1;
-  }
-  int ordinal = -1;
-  if (result == success && type != memory_type_host) {
-    result = functions.pointer_get_attribute(&ordinal, pointer_device_ordinal, address);
   }
   if (result != success) {
     throw Error{ErrorInfo{DP_ERR_CUDA,
-                          "cuPointerGetAttribute failed with CUresult " + std::to_string(result),
+                          "cuPointerGetAttributes failed with CUresult " + std::to_string(result),
                           {},
                           -1,
                           0,
                           result}};
   }
-  return ordinal;
+  return type == memory_type_unknown || type == memory_type_host ? -1 : ordinal;
 }
 
 std::string describe_result(Driver const& driver, Result result)

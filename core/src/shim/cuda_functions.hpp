@@ -168,9 +168,9 @@
     3020,                                                                                          \
     true,                                                                                          \
     Result(DevicePointer* address, void* pointer, unsigned flags))                                 \
-  X(pointer_get_attribute,                                                                         \
-    cuPointerGetAttribute,                                                                         \
-    "cuPointerGetAttribute",                                                                       \
-    4000,                                                                                          \
+  X(pointer_get_attributes,                                                                        \
+    cuPointerGetAttributes,                                                                        \
+    "cuPointerGetAttributes",                                                                      \
+    7000,                                                                                          \
     true,                                                                                          \
-    Result(void* value, int attribute, DevicePointer pointer))
+    Result(unsigned count, int* attributes, void** values, DevicePointer pointer))

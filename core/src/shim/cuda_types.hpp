@@ -28,6 +28,7 @@ inline constexpr Result error_out_of_memory                  = 2;
 inline constexpr Result error_not_initialized                = 3;
 inline constexpr Result error_deinitialized                  = 4;
 inline constexpr Result error_no_device                      = 100;
+inline constexpr Result error_invalid_context                = 201;
 inline constexpr Result error_illegal_state                  = 401;
 inline constexpr Result error_not_ready                      = 600;
 inline constexpr Result error_host_memory_already_registered = 712;
@@ -43,12 +44,13 @@ inline constexpr int attribute_read_only_host_register_supported = 113;
 inline constexpr int attribute_host_numa_id                      = 134;
 
 // ---- CUpointer_attribute and CUmemorytype
-inline constexpr int pointer_memory_type    = 2;
-inline constexpr int pointer_device_pointer = 3;
-inline constexpr int pointer_device_ordinal = 9;
-inline constexpr int pointer_range_start    = 11;
-inline constexpr int pointer_range_size     = 12;
-inline constexpr unsigned memory_type_host  = 1;
+inline constexpr int pointer_memory_type      = 2;
+inline constexpr int pointer_device_pointer   = 3;
+inline constexpr int pointer_device_ordinal   = 9;
+inline constexpr int pointer_range_start      = 11;
+inline constexpr int pointer_range_size       = 12;
+inline constexpr unsigned memory_type_unknown = 0;
+inline constexpr unsigned memory_type_host    = 1;
 
 // ---- flags
 inline constexpr unsigned stream_non_blocking             = 1;

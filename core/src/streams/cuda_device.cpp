@@ -409,14 +409,15 @@ HostTable::Entry CudaDevice::find_foreign(void const* pointer) const
   cuda::DevicePointer mapped = 0;
   cuda::DevicePointer start  = 0;
   std::size_t nbytes         = 0;
-  auto const ask             = [&](void* value, int attribute) {
-    return driver_.pointer_get_attribute(value, attribute, address) == cuda::success;
-  };
-  if (!ask(&type, cuda::pointer_memory_type) || type != cuda::memory_type_host ||
-      !ask(&mapped, cuda::pointer_device_pointer) || !ask(&start, cuda::pointer_range_start) ||
-      !ask(&nbytes, cuda::pointer_range_size)) {
-    return {};
-  }
+  std::array attributes{cuda::pointer_memory_type,
+                        cuda::pointer_device_pointer,
+                        cuda::pointer_range_start,
+                        cuda::pointer_range_size};
+  std::array<void*, 4> values{&type, &mapped, &start, &nbytes};
+  // One question, of which nothing is an error: most memory is none of the driver's.
+  auto const result = driver_.pointer_get_attributes(
+    static_cast<unsigned>(attributes.size()), attributes.data(), values.data(), address);
+  if (result != cuda::success || type != cuda::memory_type_host || start == 0) { return {}; }
   // The range is in the device's addresses, which need not be the host's.
   auto const offset = mapped - start;
   if (offset >= nbytes) { return {}; }
