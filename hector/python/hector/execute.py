@@ -22,12 +22,27 @@ __all__ = ["Executable", "check"]
 _VIEWS = frozenset("reshape slice transpose broadcast".split())
 
 
+def _root(value: Value) -> Value:
+    """The value whose memory a view shows."""
+    while value.op in _VIEWS:
+        value = value.operands[0]
+    return value
+
+
+def _apart(a: Value, b: Value) -> bool:
+    """Whether two results share no element: other memory, or other parts of one value."""
+    if _root(a) is not _root(b):
+        return True
+    if a.op != "slice" or b.op != "slice" or a.operands != b.operands:
+        return False
+    starts, stops = ([each.number(key) for each in (a, b)] for key in ("start", "stop"))
+    return a.number("axis") == b.number("axis") and max(starts) >= min(stops)
+
+
 def _owned(result: Value, earlier: Sequence[Value]) -> bool:
     """Whether a result is memory of its own, not of an input, the plan or another result."""
-    root = result
-    while root.op in _VIEWS:
-        root = root.operands[0]
-    return root.op not in ("param", "inverse_count") and result not in earlier
+    given = _root(result).op in ("param", "inverse_count")
+    return not given and all(_apart(result, other) for other in earlier)
 
 
 def check(name: str, item: Input, tensor: object, plan: Plan, *, device: bool = True) -> Tensor:
@@ -118,7 +133,11 @@ class Executable:
         self.args = [order.index(name) for name in self.params]
         """Place of each of its arguments among those inputs, saved values and all gradients."""
         reached = [numbers[name] for name in built.lowered.reached]
-        self._reached = [(i, trace.inputs[i].type.space is Space.EDGE) for i in reached]
+        found = built.lowered.backward.results
+        self._reached = [
+            (i, trace.inputs[i].type.space is Space.EDGE, _owned(found[at], found[:at]))
+            for at, i in enumerate(reached)
+        ]
 
     def forward(
         self, plan: Plan, tensors: Sequence[Tensor]
@@ -158,10 +177,13 @@ class Executable:
         for i in self._edge_grads if ordered else self._edge_args:
             args[i] = args[i].index_select(0, plan.edge_order)
         results = self._backward(plan, args)
-        return [
-            (i, result.index_select(0, plan.edge_position) if edge else result)
-            for (i, edge), result in zip(self._reached, results, strict=True)
-        ]
+        made = []
+        for (i, edge, owned), result in zip(self._reached, results, strict=True):
+            if edge:
+                result = result.index_select(0, plan.edge_position)
+            # Autograd takes gradients as they are, and optimisers change them in place.
+            made.append((i, result if edge or owned else result.clone()))
+        return made
 
     def __call__(self, plan: Plan, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Outputs, attached to autograd where the program was built for gradients.
