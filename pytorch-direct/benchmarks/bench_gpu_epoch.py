@@ -81,7 +81,8 @@ class Bench:
 
         for workers in (1, 2) if self.quick else [n for n in (4, 8, 16) if n <= cores]:
             one = Contender("PyG", loader(workers), self.fresh(), self.device, 2 * workers)
-            self.workers[workers] = one.turn(max(3, self.count // 2))
+            # Workers' batches come in rounds: whole ones are timed.
+            self.workers[workers] = one.turn((2 if self.quick else 4) * workers)
             print(f"PyG, {workers} workers: {self.workers[workers] * 1e3:.1f} ms", flush=True)
             yield Row(
                 work=f"a batch of PyG's NeighborLoader and training, {workers} workers, "
@@ -93,7 +94,7 @@ class Bench:
         best = min(self.workers, key=lambda n: self.workers[n])
         self.peer = Contender(
             f"PyG's NeighborLoader, {best} workers, pinned", loader(best), self.fresh(),
-            self.device, 2 * best,
+            self.device, 2 * best, seconds=[self.workers[best]],
         )  # fmt: skip
         # Its processes begin here, before the memory that they share is registered.
         self.peer.train(1)
@@ -133,8 +134,8 @@ class Bench:
             for one in everyone:
                 if one is peer and turn == 1:
                     continue
-                # The slow peer's turns are shorter and fewer: what is timed is a batch.
-                count = max(3, self.count // 3) if one is peer else self.count
+                # The slow peer's turns are fewer, of whole rounds of its workers.
+                count = 2 * one.ahead if one is peer else self.count
                 before = cpu_seconds()
                 took = one.turn(count)
                 if one is ours:
@@ -166,8 +167,8 @@ class Bench:
         batches = self.work.batches
         gib = ours.nodes * self.work.data.x.shape[1] * 4 / 2**30
         note = (
-            f"from {TURNS} turns of {self.count} batches of {batches}; a batch has {ours.nodes} "
-            f"nodes ({gib:.2f} GiB), {ours.edges} edges"
+            f"the fastest of {TURNS} turns of {self.count} batches of {batches}; a batch has "
+            f"{ours.nodes} nodes ({gib:.2f} GiB), {ours.edges} edges"
         )
         if used is not None:
             note += f"; {used * 1e3:.2f} ms of CPU time a batch"

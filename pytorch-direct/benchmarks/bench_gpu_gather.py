@@ -9,6 +9,7 @@ of bytes.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -74,6 +75,17 @@ class Bench:
             met=None if target is None else rate >= target * self.link, note=note,
         )  # fmt: skip
 
+    def duplicates(self, width: int, count: int, rate: float) -> str:
+        """Say what crossed the link where ids name rows twice, which are read once if that pays."""
+        rows = self.small // width
+        distinct = -rows * math.expm1(-count / rows) / count
+        if distinct > 0.99:
+            return ""
+        return (
+            f"{distinct:.2f} of the ids are distinct; if each row was read once, the link carried "
+            f"{distinct * rate / 1e9:.1f} GB/s"
+        )
+
     def small_table(self) -> Iterator[Row]:
         """Uniform random ids at each width, with all multiprocessors and under the share cap."""
         for words, share in list(CAPS.items())[:2]:
@@ -82,7 +94,7 @@ class Bench:
                 work = (
                     f"gather of {count} random rows of {width} B from {size(self.small)}, {words}"
                 )
-                yield self.against_link(work, rate, target)
+                yield self.against_link(work, rate, target, self.duplicates(width, count, rate))
 
     def unaligned(self) -> Iterator[Row]:
         """Rows packed one behind the other, against rows of nearly that width that are aligned."""

@@ -52,7 +52,7 @@ def draw(path: Path, title: str, found: dict[str, Any]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(widths, [str(width) for width in widths], minor=False)
     axes.tick_params(axis="x", rotation=45)
-    axes.set(title=f"gather: {title}", xlabel="bytes of a row", ylabel="GB/s of rows")
+    axes.set(title=f"gather: {title}", xlabel="bytes of a row", ylabel="GB/s of rows asked for")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
