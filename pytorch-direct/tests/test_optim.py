@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -11,6 +13,8 @@ import pytest
 import torch
 
 import pytorch_direct as ptd
+from pytorch_direct.ops.row_gradients import RowGradient
+from pytorch_direct.ops.update import State, change_rows
 from pytorch_direct.optim import SparseAdagrad, SparseAdam, SparseSGD
 
 PAIRS = [
@@ -97,6 +101,83 @@ def test_steps_without_zero_grad_add_up_as_torchs_do():
         theirs.step()
     assert torch.equal(table.detach(), peer.detach())
     assert torch.equal(table.grad.to_dense(), peer.grad)
+
+
+def test_expanded_gradients_are_laid_out_for_kernels():
+    ones = torch.ones(1).expand(4, 3)
+    gradient = RowGradient(torch.arange(8)[::2], ones)
+    assert gradient.rows.is_contiguous()
+    assert gradient.ids.is_contiguous()
+    table = torch.zeros(9, 3)
+    with pytest.raises(ValueError, match="contiguous"):
+        change_rows(table, torch.arange(4), ones, State("add"))
+    change_rows(table, gradient.ids, gradient.rows, State("add"))
+    assert torch.equal(table[:, 0], torch.tensor([1.0, 0, 1, 0, 1, 0, 1, 0, 0]))
+
+
+@pytest.mark.parametrize("kind", [SparseAdagrad, SparseAdam])
+def test_state_of_narrow_tables_is_loaded_without_rounding(kind):
+    values = torch.randn(20, 5).bfloat16()
+    table, other = leaf(values), leaf(values)
+    first, second = kind([table], lr=0.1), kind([other], lr=0.1)
+    train(table, first, ptd.gather, rows=20)
+    memory = [state.data_ptr() for state in second._state_tables(other)]
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert [state.data_ptr() for state in second._state_tables(other)] == memory
+    for a, b in zip(first._state_tables(table), second._state_tables(other), strict=True):
+        assert torch.equal(a, b)
+    other.data.copy_(table.detach())
+    train(table, first, ptd.gather, rows=20)
+    train(other, second, ptd.gather, rows=20)
+    assert torch.equal(table.detach(), other.detach())
+    narrow = kind([leaf(torch.zeros(20, 1))])
+    before = second._state_tables(other)[0].clone()
+    with pytest.raises(ValueError, match="shape"):
+        second.load_state_dict(narrow.state_dict())
+    assert torch.equal(second._state_tables(other)[0], before)
+
+
+def test_state_of_torchs_optimisers_is_taken():
+    values = torch.randn(12, 4)
+    table, peer = leaf(values), torch.nn.Parameter(values.clone())
+    theirs = torch.optim.SparseAdam([peer], lr=0.1)
+    ours = SparseAdam([table], lr=0.1)
+    ours.load_state_dict(theirs.state_dict())  # nothing yet
+    assert ours.state[table]["step"] == 0
+    train(peer, theirs, lambda t, i: torch.nn.functional.embedding(i, t, sparse=True), rows=12)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.state[table]["step"] == 5
+    assert torch.equal(ours.state[table]["exp_avg"], theirs.state[peer]["exp_avg"])
+
+
+def test_groups_are_added_with_their_state():
+    first, second = leaf(torch.zeros(4, 2)), leaf(torch.zeros(5, 2))
+    optimiser = SparseAdam([first])
+    optimiser.add_param_group({"params": [second], "lr": 0.5})
+    with pytest.raises(TypeError, match="unified"):
+        optimiser.add_param_group({"params": [torch.nn.Parameter(torch.zeros(3, 2))]})
+    assert len(optimiser.param_groups) == 2
+    second[torch.tensor([1])].sum().backward()
+    optimiser.step()
+    torch.testing.assert_close(second.detach()[1], torch.full((2,), -0.5))
+
+
+def test_copies_of_leaves_and_their_optimisers_train():
+    table = leaf(torch.zeros(4, 2))
+    optimiser = SparseSGD([table], lr=1.0)
+    table[torch.tensor([2])].sum().backward()
+    twin_table, twin = copy.deepcopy((table, optimiser))
+    assert twin_table.is_leaf
+    assert twin_table is twin.param_groups[0]["params"][0]
+    assert torch.equal(twin_table.grad.to_dense(), table.grad.to_dense())
+    twin.step()
+    assert twin_table[2].tolist() == [-1.0, -1.0]
+    assert table.sum() == 0
+    module = copy.deepcopy(torch.nn.ParameterList([table]))
+    module[0].pow(2).sum().backward()
+    assert module[0].grad is not None
+    with pytest.raises(TypeError, match="load_state_dict"):
+        pickle.loads(pickle.dumps(optimiser)).step()
 
 
 def test_gradient_is_sparse_sorted_and_added_up():
@@ -272,3 +353,26 @@ def test_two_processes_train_as_one_does(tmp_path, shared):
         [sys.executable, str(script)], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.stdout.strip() == "trained", done.stderr
+
+
+def test_gradients_seen_as_many_of_one_number_are_made_whole():
+    # The gradient of a sum is one number with strides of 0; a GPU's kernels read by address.
+    found = RowGradient(torch.arange(6)[::2], torch.ones(1, 1).expand(3, 4))
+    assert found.rows.is_contiguous()
+    assert found.ids.is_contiguous()
+    assert found.rows.tolist() == [[1.0] * 4] * 3
+    table = ptd.unified(torch.zeros(5, 4))
+    with pytest.raises(ValueError, match="contiguous"):
+        change_rows(table, torch.arange(3), torch.ones(1, 1).expand(3, 4), State("add"))
+    with pytest.raises(ValueError, match="contiguous"):
+        change_rows(table, torch.arange(6)[::2], torch.ones(3, 4), State("add"))
+    assert table.sum() == 0
+
+
+def test_gradient_of_a_sum_trains_each_row():
+    table = leaf(torch.zeros(50, 7))
+    optimiser = SparseSGD([table], lr=0.5)
+    table[torch.tensor([3, 3, 9])].sum().backward()
+    optimiser.step()
+    assert table[3].tolist() == [-1.0] * 7
+    assert table[9].tolist() == [-0.5] * 7

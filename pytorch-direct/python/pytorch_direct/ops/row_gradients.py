@@ -22,7 +22,8 @@ class RowGradient:
         int64 of shape ``[n]``, each in ``[0, rows of the table)``; in any order, with duplicates,
         unless `is_reduced`.
     rows : torch.Tensor
-        Shape ``[n, ...]``, contiguous, of the table's dtype.
+        Shape ``[n, ...]``, of the table's dtype; kept contiguous, which the gradient of a sum, one
+        number seen as many, is not.
     is_reduced : bool
         The ids ascend and are unique.
     """
@@ -30,6 +31,11 @@ class RowGradient:
     ids: torch.Tensor
     rows: torch.Tensor
     is_reduced: bool = False
+
+    def __post_init__(self) -> None:
+        # Kernels read ids and rows by address alone.
+        object.__setattr__(self, "ids", self.ids.contiguous())
+        object.__setattr__(self, "rows", self.rows.contiguous())
 
     def as_sparse(self, shape: torch.Size) -> torch.Tensor:
         """Return a sparse COO tensor of the table's shape, coalesced if `is_reduced`."""
@@ -44,10 +50,10 @@ def from_sparse(gradient: torch.Tensor) -> RowGradient:
         raise ValueError(
             f"a gradient of rows has one sparse dimension, this one has {gradient.sparse_dim()}"
         )
-    ids = gradient._indices()[0].contiguous()
+    ids = gradient._indices()[0]
     # Autograd forgets that a gradient was coalesced when it keeps it.
     reduced = gradient.is_coalesced() or (not ids.is_cuda and bool((ids[1:] > ids[:-1]).all()))
-    return RowGradient(ids, gradient._values().contiguous(), reduced)
+    return RowGradient(ids, gradient._values(), reduced)
 
 
 def joined(gradients: list[RowGradient]) -> RowGradient:
@@ -90,7 +96,7 @@ def reduce_rows(gradient: RowGradient, shape: torch.Size) -> RowGradient:
     # Bad ones, which their gather has reported, count as one more id behind the others.
     unique, inverse = torch.unique(torch.where(good, ids, shape[0]), return_inverse=True)
     sums = torch.zeros((unique.numel(), *shape[1:]), dtype=gradient.rows.dtype, device=ids.device)
-    scatter_add_(sums, inverse, gradient.rows.contiguous())
+    scatter_add_(sums, inverse, gradient.rows)
     if unique.numel() and int(unique[-1]) == shape[0]:
         unique, sums = unique[:-1], sums[:-1]
     return RowGradient(unique, sums, is_reduced=True)

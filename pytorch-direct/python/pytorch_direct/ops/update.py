@@ -78,9 +78,23 @@ def change_rows(
         The ids ascend.
     report : bool
         On a GPU: check the ids and leave word of bad ones, as a gather does.
+
+    Raises
+    ------
+    ValueError
+        The ids or the rows are not contiguous.
+    UnsupportedError
+        The table's memory is for reading only.
     """
     if ids.numel() == 0:
         return
+    if not (ids.is_contiguous() and rows.is_contiguous()):
+        raise ValueError(
+            f"ids of strides {ids.stride()} and rows of strides {rows.stride()}: both have to be "
+            "contiguous, since kernels read them by address; call contiguous()"
+        )
+    if not (ids.is_contiguous() and rows.is_contiguous()):
+        raise ValueError("change_rows reads ids and rows side by side: make them contiguous")
     by_id, order = ids, None
     if not is_sorted:
         by_id, order = torch.sort(ids.to(torch.int64), stable=True)
