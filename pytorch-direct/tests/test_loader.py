@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling_reference import Drawn, drawn_graphs
 
-from pytorch_direct import Batch, Graph, HeteroBatch, NeighborLoader, NeighborSampler, rmat, unified
+from pytorch_direct import (
+    Batch,
+    Graph,
+    HeteroBatch,
+    NeighborLoader,
+    NeighborSampler,
+    optim,
+    rmat,
+    unified,
+)
 
 NODES, EDGES = 500, 4000
 
@@ -352,6 +361,21 @@ def test_rows_that_require_gradients_are_never_stale(graph):
         assert weight.grad.to_dense().sum() == 2 * batch.num_nodes
         with torch.no_grad():
             weight += 1
+
+
+def test_embeddings_are_trained(graph):
+    table = unified(torch.randn(NODES, 3)).requires_grad_()
+    before = table.detach().clone()
+    optimizer = optim.SparseSGD([table], lr=1.0)
+    loader = NeighborLoader(({"x": table}, graph), [3], range(100), batch_size=30, device="cpu")
+    times = torch.zeros(NODES)
+    for batch in loader:
+        optimizer.zero_grad()
+        assert torch.equal(batch.x.detach(), table.detach()[batch.n_id])
+        (batch.x * 2).sum().backward()
+        optimizer.step()
+        times[batch.n_id] += 1
+    torch.testing.assert_close(table.detach(), before - 2 * times[:, None])
 
 
 def test_transforms(graph):

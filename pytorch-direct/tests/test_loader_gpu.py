@@ -197,6 +197,7 @@ def test_embeddings_get_gradients(cuda, graph):
         assert torch.equal(batch.x.detach().cpu(), table.detach()[batch.n_id.cpu()])
         batch.x.sum().backward()
         optimizer.step()
+        optimizer.zero_grad()
         touched[batch.n_id.cpu()] = True
     check()
     torch.cuda.synchronize()

@@ -15,6 +15,11 @@ from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
 
 __all__ = ["RowOptimizer"]
 
+_NOT_UNIFIED = (
+    "these optimisers train unified tables; use torch.optim for others, or "
+    "torch.nn.Parameter(pytorch_direct.unified(table)); of what was pickled, make an optimiser and "
+    "load_state_dict()"
+)
 Tables = Iterable[torch.Tensor] | Iterable[dict[str, Any]]
 
 
@@ -38,18 +43,29 @@ class RowOptimizer(torch.optim.Optimizer):
     ``step()`` no rank may read the table: gather the next batch after the step.
     """
 
+    # Of the class, since a pickled optimiser keeps its groups and its state only.
+    _group: torch.distributed.ProcessGroup | None = None
+    _is_distributed = False
+    _shared = False
+    _average = True
+
     def __init__(self, tables: Tables, defaults: dict[str, Any]) -> None:
         if not defaults["lr"] >= 0:
             raise ValueError(f"lr must not be negative, but it is {defaults['lr']}")
         super().__init__(tables, defaults)
-        self._group: torch.distributed.ProcessGroup | None = None
-        self._is_distributed = False
-        self._shared = False
-        self._average = True
-        for group in self.param_groups:
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train more tables; their state is made at once."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
             for table in group["params"]:
                 _check_table(table)
-                self._make_state(table, group)
+        except TypeError:
+            self.param_groups.pop()
+            raise
+        for table in group["params"]:
+            self._make_state(table, group)
 
     def distribute(
         self,
@@ -144,13 +160,42 @@ class RowOptimizer(torch.optim.Optimizer):
             table.grad = None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load state; it goes into the memory of the state there is."""
-        before = {table: self._state_tables(table) for table in self._tables()}
-        super().load_state_dict(state_dict)
-        for table, kept in before.items():
-            for name, tensor in zip(self._state_names, kept, strict=True):
-                tensor.copy_(self.state[table][name])
-                self.state[table][name] = tensor
+        """Load state; its numbers go, as they are, into the memory of the state there is.
+
+        Raises
+        ------
+        ValueError
+            It is of other groups, or of tables of another shape; nothing was loaded then.
+        """
+        # torch would copy all tables, and round those of narrow ones to the table's dtype.
+        saved = [name for group in state_dict["param_groups"] for name in group["params"]]
+        given = [state_dict["state"].get(name, {}) for name in saved]
+        kept = [self._state_tables(table) for table in self._tables()]
+        for values, tensors in zip(given, kept, strict=False):
+            for name, tensor in zip(self._state_names, tensors, strict=True):
+                if name in values and values[name].shape != tensor.shape:
+                    raise ValueError(
+                        f"the state {name!r} has shape {list(values[name].shape)}, but the table "
+                        f"{list(tensor.shape)}"
+                    )
+        small = {
+            key: {n: v for n, v in values.items() if n not in self._state_names}
+            for key, values in state_dict["state"].items()
+        }
+        super().load_state_dict({**state_dict, "state": small})
+        groups = [group for group in self.param_groups for _ in group["params"]]
+        for table, group, values, tensors in zip(self._tables(), groups, given, kept, strict=True):
+            loaded, fresh = self.state[table], values
+            if any(name not in values for name in ("step", *self._state_names)):
+                # Of an optimiser that had not made a step, as torch's have none then.
+                self._make_state(table, group)
+                fresh = {**self.state[table], **values}
+            for name, tensor in zip(self._state_names, tensors, strict=True):
+                tensor.copy_(fresh[name])
+                loaded[name] = tensor
+            if "step" in fresh:
+                loaded["step"] = int(fresh["step"])
+            self.state[table] = loaded
 
     # What a kind of optimiser says.
 
@@ -177,10 +222,7 @@ class RowOptimizer(torch.optim.Optimizer):
 
 def _check_table(table: torch.Tensor) -> None:
     if not isinstance(table, UnifiedTensor):
-        raise TypeError(
-            "these optimisers train unified tables; use torch.optim for others, or "
-            "torch.nn.Parameter(pytorch_direct.unified(table))"
-        )
+        raise TypeError(_NOT_UNIFIED)
     with torch._C.DisableTorchFunctionSubclass():
         whole = table[:1].is_contiguous() and table.stride(0) >= table[:1].numel()
     if table.dtype not in FLOATS or not whole:
@@ -191,7 +233,8 @@ def _check_table(table: torch.Tensor) -> None:
 
 
 def _gradient_of(table: torch.Tensor) -> RowGradient | None:
-    assert isinstance(table, UnifiedTensor)
+    if not isinstance(table, UnifiedTensor):
+        raise TypeError(_NOT_UNIFIED)
     on_cpu = table._autograds_gradient()
     if on_cpu is not None and on_cpu.layout is not torch.sparse_coo:
         raise RuntimeError(

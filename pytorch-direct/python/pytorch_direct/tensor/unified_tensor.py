@@ -245,7 +245,12 @@ class UnifiedTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> UnifiedTensor:
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
-        twin = unified(copy.deepcopy(plain(self), memo))
+        # A leaf's copy is a leaf, which an alias of one is not.
+        twin = unified(copy.deepcopy(plain(self), memo).detach())
+        twin.requires_grad_(self.requires_grad)
+        gradient = self.grad
+        if gradient is not None:
+            twin.grad = copy.deepcopy(gradient, memo)
         if getattr(self, "_is_param", False):
             twin._is_param = True
         memo[id(self)] = twin
