@@ -133,7 +133,7 @@ class Recorder(TorchDispatchMode):
             if written:
                 self._note_writes(func, args, kwargs)
             return func(*args, **kwargs)
-        return self._run_recorded(rule, func, args, kwargs)
+        return self._run_recorded(rule, func, args, kwargs, writes=bool(written))
 
     def _records(self) -> bool:
         """Whether the graph may save what an operator makes now."""
@@ -156,16 +156,19 @@ class Recorder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _run_recorded(
-        self, rule: Rule, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, rule: Rule, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool
     ) -> Any:
         again = args if rule.again is None else rule.again(args)
         prepared = None if again is None else self._prepare(rule, func, again, kwargs)
-        self._note_writes(func, args, kwargs)
+        if writes:
+            self._note_writes(func, args, kwargs)
         output = func(*args, **kwargs)
         if prepared is not None:
-            results = output if isinstance(output, tuple) else (output,)
-            for index, result in enumerate(results):
-                self._enter_record(rule, func, prepared, results, index, result)
+            if isinstance(output, tuple):
+                for index, result in enumerate(output):
+                    self._enter_record(rule, func, prepared, len(output), index, result)
+            else:
+                self._enter_record(rule, func, prepared, 1, 0, output)
         return output
 
     def _prepare(
@@ -202,13 +205,13 @@ class Recorder(TorchDispatchMode):
         rule: Rule,
         func: Any,
         prepared: tuple[tuple[Any, ...], dict[str, Any], RandomState | None],
-        results: tuple[Any, ...],
+        results: int,
         index: int,
         output: Any,
     ) -> None:
         if not isinstance(output, torch.Tensor):
             return
-        nbytes = output.numel() * output.element_size()
+        nbytes = output.nbytes
         if index > 0 and nbytes <= self._small_bytes:  # statistics of a norm: copied where read
             return
         if not _is_plain(output):
@@ -232,7 +235,7 @@ class Recorder(TorchDispatchMode):
             arguments = (Scratch(first.layout), *arguments[1:])
         elif rule.is_in_place and (first.record is None or first.fields != first.record.fields):
             return
-        result = index if len(results) > 1 else None
+        result = index if results > 1 else None
         storage.latest = Record(rule, func, arguments, keywords, random, output, result)
 
     def _storage_of(self, tensor: torch.Tensor) -> SeenStorage:

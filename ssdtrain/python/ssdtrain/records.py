@@ -57,11 +57,13 @@ class Read:
         self, storage: SeenStorage, tensor: torch.Tensor, small_bytes: int, *, widens: bool
     ) -> None:
         self.storage = storage
-        self.fields = layout_fields(tensor)
+        fields = layout_fields(tensor)
         self.version = tensor._version
         self.writes = storage.writes
         latest = storage.latest
         self.record = latest if latest is not None and latest.version == self.version else None
+        # What lives as long costs each garbage collection.
+        self.fields = latest.fields if latest is not None and latest.fields == fields else fields
         self.alias: torch.Tensor | None = None
         self.watch: VersionWatch | None = None
         if storage.weak.nbytes <= small_bytes or type(tensor) is torch.nn.Parameter:
