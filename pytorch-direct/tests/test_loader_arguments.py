@@ -52,6 +52,7 @@ def test_workers_and_pinning_are_said_once(graph, monkeypatch):
         ({"batch_size": 0}, ValueError, "at least 1"),
         ({"batch_size": None}, UnsupportedError, "batch_size=None"),
         ({"depth": -1}, ValueError, "depth"),
+        ({"sm_share": 0.0}, ValueError, "sm_share must be in"),
         ({"seed": -1}, ValueError, "seed must be in"),
         ({"seed": 1, "generator": torch.Generator()}, ValueError, "not both"),
         ({"transform": 3}, TypeError, "transform must be callable"),

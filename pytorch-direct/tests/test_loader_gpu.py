@@ -92,7 +92,7 @@ def test_other_subgraphs_are_equal(cuda, graph, features, subgraph_type):
     options = {"batch_size": 300, "subgraph_type": subgraph_type, "seed": 3}
     seeds = torch.arange(0, NODES, 17)
     host = NeighborLoader((features, graph), [3, 3], seeds, device="cpu", **options)
-    loader = NeighborLoader((features, graph), [3, 3], seeds.to(cuda), **options)
+    loader = NeighborLoader((features, graph), [3, 3], seeds.to(cuda), sm_share=0.02, **options)
     for ours, theirs in zip(loader, host, strict=True):
         assert_batches_equal(ours, theirs)
 

@@ -183,7 +183,7 @@ class Loader:
             key = (attribute.kind, attribute.name, *_memory(attribute))
             column = known.get(key)
             if column is None or column.attribute.value is not attribute.value:
-                column = column_of(attribute, self.device)
+                column = column_of(attribute, self.device, self._options.sm_share)
             self._columns[key] = column
         return list(self._columns.values())
 

@@ -90,15 +90,18 @@ class Column:
 class _Gathered(Column):
     """By the device that has the ids, from memory that it reads itself."""
 
-    def __init__(self, attribute: Attribute, table: torch.Tensor) -> None:
+    def __init__(
+        self, attribute: Attribute, table: torch.Tensor, sm_share: float | None = None
+    ) -> None:
         super().__init__(attribute)
         self._table = table.movedim(attribute.dim, 0) if attribute.dim else table
+        self._sm_share = sm_share
 
     def empty(self, count: int, device: torch.device, found: Any) -> torch.Tensor:
         return torch.empty((count, *self._table.shape[1:]), dtype=self._table.dtype, device=device)
 
     def fill(self, out: torch.Tensor, ids: torch.Tensor, found: Any) -> None:
-        gather(self._table, ids, out=out)
+        gather(self._table, ids, out=out, sm_share=self._sm_share)
 
 
 class _Staged(_Gathered):
@@ -147,8 +150,8 @@ class _Late(Column):
         return rows.to(self._device) if hasattr(rows, "to") else rows
 
 
-def column_of(attribute: Attribute, device: torch.device) -> Column:
-    """Return the way to fetch an attribute's rows to a device.
+def column_of(attribute: Attribute, device: torch.device, sm_share: float | None) -> Column:
+    """Return the way to fetch an attribute's rows to a device, by a share of a GPU if it does that.
 
     Raises
     ------
@@ -187,7 +190,7 @@ def column_of(attribute: Attribute, device: torch.device) -> Column:
     except UnsupportedError as error:
         _logger.warning("%s is gathered by the CPU and copied: %s", attribute, error)
         return _Staged(attribute, plain(table))
-    return _Gathered(attribute, table)
+    return _Gathered(attribute, table, sm_share)
 
 
 def _selected(value: torch.Tensor, dim: int) -> Callable[[torch.Tensor], torch.Tensor]:

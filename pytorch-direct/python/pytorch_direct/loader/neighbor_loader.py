@@ -71,6 +71,9 @@ class NeighborLoader(Loader):
 
         ``depth`` (2): batches made ahead; 0 makes each when it is asked for, without a thread.
 
+        ``sm_share``: see :func:`pytorch_direct.gather`. Fewer multiprocessors fetch more slowly and
+        leave more to the training beside.
+
         ``num_workers``, ``pin_memory``, ``persistent_workers``, ``prefetch_factor`` and their kin:
         without effect, said once.
 

@@ -46,6 +46,7 @@ class LoaderOptions:
     seed: int
     shard: Shard
     depth: int
+    sm_share: float | None
     transform: Callable[[Any], Any] | None
     transform_sampler_output: Callable[[Any], Any] | None
 
@@ -75,6 +76,7 @@ def read_options(
     rank: int | None = None,
     world_size: int | None = None,
     depth: int = 2,
+    sm_share: float | None = None,
     transform: Callable[[Any], Any] | None = None,
     transform_sampler_output: Callable[[Any], Any] | None = None,
     filter_per_worker: bool | None = None,
@@ -112,6 +114,8 @@ def read_options(
     depth = operator.index(depth)
     if depth < 0:
         raise ValueError(f"depth must be 0 (no thread) or more, not {depth}")
+    if sm_share is not None and not 0 < sm_share <= 1:
+        raise ValueError(f"sm_share must be in (0, 1], not {sm_share}")
     for name, function in (
         ("transform", transform),
         ("transform_sampler_output", transform_sampler_output),
@@ -134,6 +138,7 @@ def read_options(
         _seed(seed, generator, shard),
         shard,
         depth,
+        sm_share,
         transform,
         transform_sampler_output,
     )
