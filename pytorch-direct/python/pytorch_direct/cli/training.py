@@ -69,7 +69,7 @@ class Problem:
         """Return a loader over all nodes, shuffled, whose batches are on the device."""
         return NeighborLoader(
             ({"x": self.x, "y": self.y}, self.graph), self.work.fanouts,
-            batch_size=self.work.batch_size, shuffle=True, device=device, **options,
+            batch_size=self.work.batch_size, shuffle=True, seed=0, device=device, **options,
         )  # fmt: skip
 
     def trainer(self, device: torch.device) -> Trainer:
