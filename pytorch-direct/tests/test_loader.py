@@ -209,10 +209,17 @@ def test_calling_a_loader_gives_one_batch(graph):
 def test_disjoint_and_temporal(edges, disjoint):
     time = torch.randint(0, 100, (NODES,), generator=torch.Generator().manual_seed(1))
     graph = Graph.from_edge_index(edges, NODES, node_time=time)
+    features = {"batch": torch.zeros(NODES)}
     seeds = torch.arange(0, NODES, 7)
     given = torch.full_like(seeds, 40) if disjoint else None
     loader = NeighborLoader(
-        graph, [5, 5], seeds, given, batch_size=10, temporal_strategy="last", device="cpu"
+        (features, graph),
+        [5, 5],
+        seeds,
+        given,
+        batch_size=10,
+        temporal_strategy="last",
+        device="cpu",
     )
     for batch in loader:
         assert batch.batch.shape == batch.n_id.shape

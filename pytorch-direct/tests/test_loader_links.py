@@ -147,6 +147,12 @@ def test_links_with_times_see_the_past(edges):
         LinkNeighborLoader(graph, [4], links, device="cpu")
 
 
+def test_all_edges_of_a_unified_graph(edges, graph):
+    loader = LinkNeighborLoader(graph.unified(), [1], batch_size=EDGES, device="cpu")
+    (batch,) = loader
+    assert torch.equal(batch.n_id[batch.edge_label_index], edges)
+
+
 def test_no_links(graph):
     for mode in (None, "binary", "triplet"):
         loader = LinkNeighborLoader(

@@ -122,6 +122,16 @@ def test_full_fanout_is_equal(data, hops, seeds):
 
 
 @needs_sampler
+@pytest.mark.parametrize("name", ["batch", "n_id", "e_id", "batch_size", "input_id", "seed_time"])
+def test_attributes_with_names_of_the_loader(data, name):
+    data[name] = torch.arange(EDGES if name == "e_id" else NODES) + 5
+    arguments = {"num_neighbors": [-1], "input_nodes": torch.tensor([5, 1]), "batch_size": 2}
+    theirs = pyg_loader.NeighborLoader(data, is_sorted=True, **arguments)
+    (mine,), (other,) = NeighborLoader(data, device="cpu", **arguments), theirs
+    assert_same(mine, other)
+
+
+@needs_sampler
 @pytest.mark.parametrize("fanouts", [[-1, -1], {("u", "likes", "i"): [-1, 0]}])
 @pytest.mark.parametrize("seeds", ["i", ("u", None), ("i", "mask")])
 def test_full_fanout_of_types_is_equal(hetero, fanouts, seeds):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytorch_direct import UnifiedTensor, gather, reorder_rows, rmat, unified
-from pytorch_direct.layout import row_heat
+from pytorch_direct.layout import ReorderedTable, row_heat
 
 REGION = 64 << 10
 
@@ -78,3 +78,20 @@ def test_what_does_not_fit():
         reorder_rows(table, [torch.tensor([3, 10])])
     with pytest.raises(IndexError, match="id 10 at position 0"):
         reorder_rows(table, torch.zeros(10)).ids(torch.tensor([10]))
+
+
+def test_new_ids_that_do_not_fit_are_refused():
+    numbers = torch.tensor([2**31 + 5]).expand(2**31 + 10)  # of 8 bytes
+    laid_out = ReorderedTable(None, numbers, numbers)
+    assert laid_out.ids(torch.tensor([1])).tolist() == [2**31 + 5]
+    for mapped in (laid_out.ids, laid_out.original_ids):
+        with pytest.raises(TypeError, match="int32"):
+            mapped(torch.tensor([1], dtype=torch.int32))
+
+
+def test_heat_of_narrow_and_of_no_numbers():
+    table = torch.arange(8.0).view(4, 2)
+    heat = torch.tensor([0.0, 1, 0, 2]).to(torch.float8_e4m3fn)
+    assert reorder_rows(table, heat).old_of_new.tolist() == [3, 1, 0, 2]
+    with pytest.raises(TypeError, match="real"):
+        reorder_rows(table, torch.zeros(4, dtype=torch.complex64))

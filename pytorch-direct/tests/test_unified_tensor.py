@@ -266,3 +266,25 @@ def test_works_in_inference_mode_and_beyond():
         gather(u, ids, out=out)
         scatter_add_(u, ids, out)
     assert torch.equal(gather(u, ids)[1], torch.tensor([0.0, 2, 4]))
+
+
+def test_replaced_memory_is_registered_anew_by_unified():
+    module = torch.nn.Embedding(4, 2)
+    module.weight = torch.nn.Parameter(unified(torch.randn(4, 2)))
+    before = module.weight._registration
+    weight = module.double().weight
+    with pytest.raises(UnsupportedError, match="call unified"):
+        gather(weight, torch.tensor([1]))
+    assert unified(weight) is weight
+    assert weight._registration is not before
+    assert torch.equal(gather(weight, torch.tensor([1])), weight[1:2])
+    assert weight.is_leaf
+    weight.share_memory_()
+    assert weight.is_shared()
+
+
+def test_unified_parameters_are_not_carried_off_the_host():
+    weight = torch.nn.Parameter(unified(torch.randn(4, 2)))
+    with pytest.raises(UnsupportedError, match="stays in host memory"):
+        weight.data = torch.empty(4, 2, device="meta")  # as module.to() does
+    assert weight.device.type == "cpu"

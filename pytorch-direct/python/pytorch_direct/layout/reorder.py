@@ -44,14 +44,26 @@ class ReorderedTable:
         torch.Tensor
             Same shape, dtype and device. A graph built from ``ids(edge_index)`` samples new ids,
             and nothing has to be mapped any more.
+
+        Raises
+        ------
+        TypeError
+            `old` is of int32, and the table has more than 2^31 rows.
         """
-        check_ids(old)
-        return gather(self.new_of_old.to(old.device), old.reshape(-1)).view(old.shape).to(old.dtype)
+        return _mapped(self.new_of_old, old)
 
     def original_ids(self, new: torch.Tensor) -> torch.Tensor:
         """Return old ids for new ones, as :meth:`ids` does the other way."""
-        check_ids(new)
-        return gather(self.old_of_new.to(new.device), new.reshape(-1)).view(new.shape).to(new.dtype)
+        return _mapped(self.old_of_new, new)
+
+
+def _mapped(ids: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    check_ids(given)
+    if given.dtype == torch.int32 and ids.shape[0] > 2**31:
+        raise TypeError(
+            f"ids of a table of {ids.shape[0]} rows do not fit into int32: give ids.long()"
+        )
+    return gather(ids.to(given.device), given.reshape(-1)).view(given.shape).to(given.dtype)
 
 
 def row_heat(trace: torch.Tensor | Iterable[torch.Tensor], rows: int) -> torch.Tensor:
@@ -134,6 +146,10 @@ def reorder_rows(
         heat = row_heat(heat, rows)
     if tuple(heat.shape) != (rows,):
         raise ValueError(f"heat must have one number for each of {rows} rows, not {heat.shape}")
+    if heat.is_complex():
+        raise TypeError(f"heat must be of real numbers, not {heat.dtype}")
+    if heat.is_floating_point() and heat.itemsize == 1:
+        heat = heat.float()  # torch does not sort these
     if heat.is_floating_point() and bool(heat.isnan().any()):
         raise ValueError("heat has a NaN, which no order puts anywhere")
     old_of_new = torch.sort(heat.cpu(), descending=True, stable=True).indices

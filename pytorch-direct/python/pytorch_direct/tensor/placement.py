@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops.arguments import note_write
 from pytorch_direct.tensor.operators import Kind, kind_of, written_by
 from pytorch_direct.tensor.outside_graph import outside_graph
@@ -53,6 +54,8 @@ def place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kind = kind_of(func, args)
     if kind is Kind.ABOUT:
+        if func == torch.Tensor.data.__set__:
+            _refuse_move(*args)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
     operands = list(_tensors((args, kwargs)))
@@ -75,6 +78,15 @@ _place_outside_graph = outside_graph(
     _place,
     "a unified tensor is no operand of a compiled graph: compile over u.device_view()",
 )
+
+
+def _refuse_move(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """Raise before a unified tensor becomes a name of other memory than the host's."""
+    if isinstance(tensor, UnifiedTensor) and data.device.type != "cpu":
+        raise UnsupportedError(
+            f"a unified tensor stays in host memory, but its data were to be moved to "
+            f"{data.device}: move a module by to() first and give it unified parameters then"
+        )
 
 
 def _refuse_writes(func: Callable[..., Any], written: list[UnifiedTensor]) -> None:

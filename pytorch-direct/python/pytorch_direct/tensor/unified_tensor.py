@@ -49,7 +49,7 @@ def unified(source: Any) -> UnifiedTensor:
     Returns
     -------
     UnifiedTensor
-        `source` itself if it is unified already.
+        `source` itself if it is unified already; registered anew if its memory was replaced.
 
     Raises
     ------
@@ -59,6 +59,10 @@ def unified(source: Any) -> UnifiedTensor:
         It has no dimension.
     """
     if isinstance(source, UnifiedTensor):
+        if not _is_current(source):
+            # As its data were replaced, for instance by module.double().
+            source._registration = registration_of(plain(source))
+            source._registration.tensors[id(source)] = source
         return source
     found = adopt(source)
     tensor = found.tensor
@@ -302,19 +306,22 @@ def current_registration(tensor: UnifiedTensor) -> Registration:
     UnsupportedError
         Something moved the tensor to other memory since.
     """
-    registration = tensor._registration
-    with torch._C.DisableTorchFunctionSubclass():
-        storage = tensor.untyped_storage()
-        same = (
-            storage.data_ptr() == registration.address and storage.nbytes() == registration.nbytes
-        )
-    if not same:
+    if not _is_current(tensor):
         raise UnsupportedError(
             "the unified tensor's storage was replaced, resized or moved since it was registered "
             "(by resize_, set_, or sharing an ordinary tensor over it): call unified() on it "
             "again, and share it by its own share_memory_()"
         )
-    return registration
+    return tensor._registration
+
+
+def _is_current(tensor: UnifiedTensor) -> bool:
+    registration = tensor._registration
+    with torch._C.DisableTorchFunctionSubclass():
+        storage = tensor.untyped_storage()
+        return (
+            storage.data_ptr() == registration.address and storage.nbytes() == registration.nbytes
+        )
 
 
 def device_view_of(tensor: UnifiedTensor, device: torch.device) -> torch.Tensor:
