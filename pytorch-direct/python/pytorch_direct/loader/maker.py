@@ -11,19 +11,16 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import record_function
 
-from pytorch_direct.graph.graph import EDGE, NODE
 from pytorch_direct.loader.columns import Column
 from pytorch_direct.loader.lanes import Lanes
 from pytorch_direct.loader.order import Job
+from pytorch_direct.loader.parts import Parts, Sampled, parts_of
 from pytorch_direct.loader.placement import made_on_host
 from pytorch_direct.loader.sources import Source
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
-from pytorch_direct.sampling.output import HeteroSamplerOutput, SamplerOutput
 from pytorch_direct.sampling.pending import PendingSample
 
 __all__ = ["BatchMaker", "Made", "Task"]
-
-Sampled = SamplerOutput | HeteroSamplerOutput
 
 
 class Task(Protocol):
@@ -48,7 +45,7 @@ class Made:
 
     batch: Any
     nodes: dict[Any, torch.Tensor]
-    edges: dict[Any, torch.Tensor] | None
+    edges: dict[Any, torch.Tensor]
     ready: Any  #: What its taker waits for.
 
 
@@ -92,9 +89,11 @@ class BatchMaker:
                 out = pending.result()
                 if self._transform_output is not None:
                     out = self._transform_output(out)
-                nodes, edges = _ids(out)
-                found = [_read(column, _of(column, nodes, edges)) for column in self._early]
-            return self._fetch(out, found)
+                parts = parts_of(out)
+                found = [
+                    _read(column, _of(column, parts.nodes, parts.edges)) for column in self._early
+                ]
+            return self._fetch(out, parts, found)
 
     def end(self) -> None:
         """See `Maker`."""
@@ -109,12 +108,13 @@ class BatchMaker:
             self._put(batch, column, None if ids is None else column.late(ids))
         return batch if self._transform is None else self._transform(batch)
 
-    def _fetch(self, out: Sampled, found: list[Any]) -> Made:
+    def _fetch(self, out: Sampled, parts: Parts, found: list[Any]) -> Made:
         own = _Owned(self._lanes.device)
         batch = self._source.blank()
         rows = []
         with self._lanes.owning():
-            nodes, edges = self._structure(batch, out, own)
+            nodes = {kind: own.of(ids) for kind, ids in parts.nodes.items()}
+            edges = {kind: own.of(ids) for kind, ids in parts.edges.items()}
             for column, known in zip(self._early, found, strict=True):
                 ids = _of(column, nodes, edges)
                 if ids is None:
@@ -123,6 +123,7 @@ class BatchMaker:
                 taken = column.empty(ids.numel(), self._lanes.device, known)
                 rows.append((column, taken, ids, known))
                 self._put(batch, column, column.shown(taken))
+            self._name(batch, parts, nodes, edges, own)
             self._task.describe(batch, tuple(own.of(part) for part in out.metadata or ()))
         with self._lanes.fetching():
             own.fill()
@@ -130,39 +131,30 @@ class BatchMaker:
                 column.fill(taken, ids, known)
         return Made(batch, nodes, edges, self._lanes.done((out, found)))
 
-    def _structure(
-        self, batch: Any, out: Sampled, own: _Owned
-    ) -> tuple[dict[Any, torch.Tensor], dict[Any, torch.Tensor] | None]:
-        """Name nodes, edges and their numbers; returns the ids of both by type."""
-        hetero = isinstance(out, HeteroSamplerOutput)
-
-        def by_type(value: Any, kind: Any) -> dict[Any, Any]:
-            if value is None:
-                return {}
-            return value if hetero else {kind: value}
-
-        nodes = {kind: own.of(ids) for kind, ids in by_type(out.node, NODE).items()}
-        edges = {kind: own.of(ids) for kind, ids in by_type(out.edge, EDGE).items()}
-        cols = by_type(out.col, EDGE)
-        of = by_type(out.batch, NODE)
-        node_counts = by_type(out.num_sampled_nodes, NODE)
-        edge_counts = by_type(out.num_sampled_edges, EDGE)
-        for kind, row in by_type(out.row, EDGE).items():
+    def _name(
+        self,
+        batch: Any,
+        parts: Parts,
+        nodes: dict[Any, torch.Tensor],
+        edges: dict[Any, torch.Tensor],
+        own: _Owned,
+    ) -> None:
+        """Put the names of the sample into a batch, in place of attributes of the same names."""
+        for kind, row in parts.rows.items():
             store = self._source.store(batch, kind)
-            store.edge_index = own.pair(row, cols[kind])
-            store.num_sampled_edges = edge_counts.get(kind)
+            store.edge_index = own.pair(row, parts.cols[kind])
+            store.num_sampled_edges = parts.edge_counts.get(kind)
         for kind, ids in nodes.items():
             store = self._source.store(batch, kind)
             if "num_nodes" in store:
                 store.num_nodes = ids.numel()
             if not self._has(kind, "n_id"):
                 store.n_id = ids
-            store.batch = own.of(of.get(kind))
-            store.num_sampled_nodes = node_counts.get(kind)
+            store.batch = own.of(parts.batch.get(kind))
+            store.num_sampled_nodes = parts.node_counts.get(kind)
         for kind, ids in edges.items():
             if not self._has(kind, "e_id"):
                 self._source.store(batch, kind).e_id = ids
-        return nodes, edges or None
 
     def _has(self, kind: Any, name: str) -> bool:
         columns = (*self._early, *self._late)
@@ -207,21 +199,13 @@ class _Owned:
                 fresh.copy_(value.pin_memory(), non_blocking=True)
 
 
-def _ids(out: Sampled) -> tuple[dict[Any, torch.Tensor], dict[Any, torch.Tensor] | None]:
-    if isinstance(out, HeteroSamplerOutput):
-        return out.node, out.edge
-    return {NODE: out.node}, None if out.edge is None else {EDGE: out.edge}
-
-
 def _of(
     column: Column,
     nodes: dict[Any, torch.Tensor],
-    edges: dict[Any, torch.Tensor] | None,
+    edges: dict[Any, torch.Tensor],
 ) -> torch.Tensor | None:
     attribute = column.attribute
-    if attribute.of == "node":
-        return nodes.get(attribute.kind)
-    return None if edges is None else edges.get(attribute.kind)
+    return (nodes if attribute.of == "node" else edges).get(attribute.kind)
 
 
 def _read(column: Column, ids: torch.Tensor | None) -> Any:

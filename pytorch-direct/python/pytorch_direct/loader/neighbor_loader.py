@@ -90,7 +90,8 @@ class NeighborLoader(Loader):
     `graph_device` and `threads` are. Batches have PyG's names: ``x``, ``y`` and every other
     attribute, ``edge_index``, ``n_id``, ``e_id``, ``input_id``, ``batch_size``,
     ``num_sampled_nodes``, ``num_sampled_edges``, ``seed_time``, ``batch`` where disjoint. Rows are
-    read ahead of their use, those that require gradients when the batch is taken.
+    read ahead of their use, those that require gradients when the batch is taken; with ``depth=0``
+    all are read when the batch is asked for.
 
     Examples
     --------
