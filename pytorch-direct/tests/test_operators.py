@@ -193,6 +193,38 @@ def test_questions_and_views_do_not_wait_for_the_gpu(monkeypatch):
         assert len(waits) > before
 
 
+def test_unified_tensors_work_in_hooks_of_a_backward_pass_for_one():
+    u, other = unified(torch.randn(4, 3)).requires_grad_(), unified(torch.randn(4, 3))
+    seen = []
+    for run in (
+        lambda y: torch.autograd.grad(y.sum(), [u]),
+        lambda y: torch.autograd.grad(y.sum(), [u], allow_unused=True),
+        lambda y: y.sum().backward(inputs=[u]),
+        lambda y: torch.autograd.backward(y.sum(), inputs=u),
+        lambda y: u.view(-1).backward(torch.ones(12)) or y.sum().backward(),
+    ):
+        y = u * 2
+        y.register_hook(lambda g: seen.append(type(other[1:])))
+        run(y)
+        assert seen.pop() is UnifiedTensor
+    (same,) = torch.autograd.grad(u, u, torch.ones(4, 3))
+    assert torch.equal(same, torch.ones(4, 3))
+    unused, zero = unified(torch.ones(2)).requires_grad_(), unified(torch.ones(2)).requires_grad_()
+    assert torch.autograd.grad(u.sum(), [unused], allow_unused=True) == (None,)
+    (found,) = torch.autograd.grad(u.sum(), [zero], materialize_grads=True)
+    assert torch.equal(found, torch.zeros(2))
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad(u.sum(), [unused])
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(u.sum(), [other])
+    middle = u[1:]
+    (found,) = torch.autograd.grad((middle * 3).sum(), middle)
+    assert torch.equal(found, torch.full((3, 3), 3.0))
+    (found,) = torch.autograd.grad((u * u).sum(), u, create_graph=True)
+    (second,) = torch.autograd.grad(found.sum(), u)
+    assert torch.equal(second, torch.full((4, 3), 2.0))
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints(reentrant):
     u = unified(torch.randn(4, 3)).requires_grad_()

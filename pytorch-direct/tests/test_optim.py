@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import pytorch_direct as ptd
+from pytorch_direct.ops.gather_gradient import _is_accumulated
 from pytorch_direct.ops.row_gradients import RowGradient
 from pytorch_direct.ops.update import State, change_rows
 from pytorch_direct.optim import SparseAdagrad, SparseAdam, SparseSGD
@@ -101,6 +102,33 @@ def test_steps_without_zero_grad_add_up_as_torchs_do():
         theirs.step()
     assert torch.equal(table.detach(), peer.detach())
     assert torch.equal(table.grad.to_dense(), peer.grad)
+
+
+def test_rows_stay_unseen_only_where_the_pass_adds_them_to_the_leaf():
+    table, other = leaf(torch.zeros(4, 2)), torch.ones(2, requires_grad=True)
+    answers = []
+
+    def run(*, grad_of=None, inputs=None):
+        out = (table * other).sum()
+        out.grad_fn.register_prehook(lambda g: answers.append(_is_accumulated(table)))
+        if grad_of is not None:
+            torch.autograd.grad(out, grad_of)
+        else:
+            out.backward(inputs=inputs)
+        return answers.pop()
+
+    assert run()
+    assert run(inputs=[table])
+    assert run(inputs=table)
+    assert not run(inputs=[other])
+    assert not run(grad_of=[table])
+    assert not run(grad_of=[other])
+    handle = table.register_hook(lambda g: g)
+    assert not run()
+    handle.remove()
+    assert run()
+    table.register_post_accumulate_grad_hook(lambda t: None)
+    assert not run()
 
 
 def test_expanded_gradients_are_laid_out_for_kernels():

@@ -180,6 +180,11 @@ def _gather(
     src: torch.Tensor, ids: torch.Tensor, out: torch.Tensor | None, options: Options
 ) -> torch.Tensor:
     check_memory("gather", src, ids, out)
+    if isinstance(out, UnifiedTensor):
+        registration = current_registration(out)
+        if registration.read_only:
+            raise UnsupportedError("gather: out is over memory for reading only")
+        registration.settle(to_write=True)
     if out is None and src.requires_grad and torch.is_grad_enabled():
         return gather_with_gradient(src, ids, options, gather_rows)
     return gather_rows(src, ids, out, options)

@@ -16,6 +16,7 @@ import torch
 
 from pytorch_direct.ops.gather_options import Options, converted
 from pytorch_direct.ops.row_gradients import RowGradient, reduce_rows
+from pytorch_direct.tensor.backward import place_in_graph
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor
 
 __all__ = ["gather_with_gradient", "gradient_of_table"]
@@ -85,9 +86,8 @@ def _is_accumulated(leaf: UnifiedTensor) -> bool:
     """Whether this backward pass adds gradients to ``leaf.grad`` unseen by anybody."""
     if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
         return False
-    node = torch.autograd.graph.get_gradient_edge(leaf).node
     try:
-        return bool(torch._C._will_engine_execute_node(node))
+        return bool(torch._C._will_engine_execute_node(place_in_graph(leaf).node))
     except RuntimeError:
         # torch's answer for the inputs of torch.autograd.grad.
         return False

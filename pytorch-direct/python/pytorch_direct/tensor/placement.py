@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from datapath_core.errors import UnsupportedError
 from pytorch_direct.ops.arguments import note_write
+from pytorch_direct.tensor.backward import run_backward
 from pytorch_direct.tensor.operators import Kind, kind_of, written_by
 from pytorch_direct.tensor.outside_graph import outside_graph
 from pytorch_direct.tensor.unified_tensor import (
@@ -27,6 +29,9 @@ from pytorch_direct.tensor.unified_tensor import (
 
 __all__ = ["place"]
 
+_BACKWARD = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
+_DATA: Any = torch.Tensor.data
+_SET_DATA = _DATA.__set__
 # What a compiled graph asks about its operands.
 _QUESTIONS = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in (
@@ -54,7 +59,9 @@ def place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     kind = kind_of(func, args)
     if kind is Kind.ABOUT:
-        if func == torch.Tensor.data.__set__:
+        if func in _BACKWARD:
+            return run_backward(func, args, kwargs)
+        if func == _SET_DATA:
             _refuse_move(*args)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
@@ -145,6 +152,8 @@ def _on_host(
         if isinstance(result, torch.Tensor) and result.is_cuda:
             # A copy to the GPU may still be reading when the host goes on.
             _record(operands, result.device)
+    if isinstance(result, np.ndarray) and any(one._registration.read_only for one in operands):
+        result.flags.writeable = False
     return _keep_views_unified(result, operands)
 
 
