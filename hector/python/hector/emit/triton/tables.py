@@ -32,7 +32,7 @@ __all__ = [
     "type_tiles",
 ]
 
-_CHUNKS = 768
+_CHUNKS = 384
 """Programs that keep the machine busy, some for each multiprocessor."""
 
 
