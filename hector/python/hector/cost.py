@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hector.ir.function import Function, Value
-from hector.ir.types import MAPS, Type
+from hector.ir.function import VIEWS, Function, Value
+from hector.ir.types import ELEMENT_BYTES, MAPS, Type
 from hector.plan import Counts
 
 __all__ = ["CPU", "GPU", "Cost", "Machine", "OpCost", "function_cost"]
 
-_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8}
-_FREE = frozenset("const seed inverse_count reshape slice transpose broadcast".split())
+_FREE = VIEWS | frozenset("const seed inverse_count".split())
 _WALKS = frozenset(
     "gather_sum gather_dot segment_sum segment_max segment_softmax segment_lse "
     "segment_weights".split()
@@ -81,7 +80,7 @@ class Cost:
 
 
 def _size(type_: Type, counts: Counts) -> int:
-    return counts.rows(type_.space) * type_.width * _BYTES[type_.dtype]
+    return counts.rows(type_.space) * type_.width * ELEMENT_BYTES[type_.dtype]
 
 
 def _read(value: Value, through: str | None, counts: Counts) -> int:
@@ -90,7 +89,7 @@ def _read(value: Value, through: str | None, counts: Counts) -> int:
     if through is None:
         return _size(value.type, counts)
     rows = counts.rows(MAPS[through].source)
-    return rows * (value.type.width * _BYTES[value.type.dtype] + _INDEX_BYTES)
+    return rows * (value.type.width * ELEMENT_BYTES[value.type.dtype] + _INDEX_BYTES)
 
 
 def _work(op: Value, counts: Counts) -> int:

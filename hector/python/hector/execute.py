@@ -13,25 +13,16 @@ from hector._errors import unsupported
 from hector.compiler import Built
 from hector.frontend.record import SEED
 from hector.frontend.trace import Input, Trace
-from hector.ir.function import Value, param_name
+from hector.ir.function import Value, param_name, rooted
 from hector.ir.types import Space
 from hector.plan import Plan
 
 __all__ = ["Executable", "check"]
 
-_VIEWS = frozenset("reshape slice transpose broadcast".split())
-
-
-def _root(value: Value) -> Value:
-    """The value whose memory a view shows."""
-    while value.op in _VIEWS:
-        value = value.operands[0]
-    return value
-
 
 def _apart(a: Value, b: Value) -> bool:
     """Whether two results share no element: other memory, or other parts of one value."""
-    if _root(a) is not _root(b):
+    if rooted(a) is not rooted(b):
         return True
     if a.op != "slice" or b.op != "slice" or a.operands != b.operands:
         return False
@@ -41,7 +32,7 @@ def _apart(a: Value, b: Value) -> bool:
 
 def _owned(result: Value, earlier: Sequence[Value]) -> bool:
     """Whether a result is memory of its own, not of an input, the plan or another result."""
-    given = _root(result).op in ("param", "inverse_count")
+    given = rooted(result).op in ("param", "inverse_count")
     return not given and all(_apart(result, other) for other in earlier)
 
 

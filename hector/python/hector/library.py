@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from hector.compiler import Built
+from hector.dtypes import TORCH
 from hector.execute import Executable, check
-from hector.frontend.record import DTYPES
 from hector.frontend.trace import Trace
 from hector.handles import plan_of
 from hector.ir.function import param_name
@@ -31,8 +31,6 @@ ROWS = (
     Space.NODE, Space.EDGE, Space.SRC_PAIR, Space.DST_PAIR, Space.RELATION, Space.NODE_TYPE,
 )  # fmt: skip
 """The order of the operators' row counts."""
-
-_TORCH = {name: dtype for dtype, name in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def _apart(results: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
 
 def _empty(type_: Type, rows: Sequence[int], like: Tensor, device: torch.device) -> Tensor:
     lead = () if type_.space is Space.WEIGHT else (rows[ROWS.index(type_.space)],)
-    return like.new_empty((*lead, *type_.shape), dtype=_TORCH[type_.dtype], device=device)
+    return like.new_empty((*lead, *type_.shape), dtype=TORCH[type_.dtype], device=device)
 
 
 @torch.library.custom_op("hector::forward", mutates_args=())

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hector.cost import function_cost
-from hector.ir.function import Function, Value
+from hector.ir.function import VIEWS, Function, Value, rooted
+from hector.ir.types import ELEMENT_BYTES
 from hector.plan import Counts
 
 __all__ = [
@@ -18,13 +19,10 @@ __all__ = [
     "held",
     "made_bytes",
     "of_torch",
-    "rooted",
     "value_bytes",
 ]
 
-_ELEMENT = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
-_VIEWS = frozenset("reshape slice transpose broadcast".split())
-_NOTHING = _VIEWS | frozenset("const seed inverse_count count_scale".split())
+_NOTHING = VIEWS | frozenset("const seed inverse_count count_scale".split())
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,6 @@ class Step:
     read: tuple[Value, ...]
 
 
-def rooted(value: Value) -> Value:
-    """The value whose memory a view shows."""
-    while value.op in _VIEWS:
-        value = value.operands[0]
-    return value
-
-
 def held(steps: Iterable[Step], results: Sequence[Value], counts: Counts) -> int:
     """The most bytes alive at a time when values are freed after their last reader.
 
@@ -132,7 +123,7 @@ def held(steps: Iterable[Step], results: Sequence[Value], counts: Counts) -> int
 
 def value_bytes(value: Value, counts: Counts) -> int:
     """Bytes of a value in memory."""
-    return counts.rows(value.type.space) * value.type.width * _ELEMENT.get(value.type.dtype, 8)
+    return counts.rows(value.type.space) * value.type.width * ELEMENT_BYTES[value.type.dtype]
 
 
 def made_bytes(function: Function, counts: Counts) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from hector.dtypes import NAMES
 from hector.frontend.index import GraphIndex, RowCount
-from hector.frontend.record import DTYPES, Call, Recorder
+from hector.frontend.record import Call, Recorder
 from hector.frontend.shapes import axis, broadcast_to, concat, getitem, permute, reshape
 from hector.ir.types import Space
 
@@ -140,7 +141,7 @@ def _embedding(r: Recorder, input: Any, weight: Call, padding_idx: None = None,
 def _converted(dtype: torch.dtype | None) -> Callable[..., Call]:
     def handler(r: Recorder, x: Call, *args: Any, **kwargs: Any) -> Call:
         wanted = [dtype] if dtype is not None else [*args, *kwargs.values()]
-        names = [a.dtype if isinstance(a, Call) else DTYPES.get(a, a) for a in wanted]
+        names = [a.dtype if isinstance(a, Call) else NAMES.get(a, a) for a in wanted]
         if any(name != x.dtype for name in names if not isinstance(name, bool)):
             text = ", ".join(map(str, names))
             raise r.refuse(f"conversion of {x.dtype} to {text}", "convert the arguments before")

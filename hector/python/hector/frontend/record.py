@@ -14,9 +14,8 @@ from hector.frontend.location import user_location
 from hector.ir.types import Space
 from hector.plan import Counts
 
-__all__ = ["DTYPES", "SEED", "Call", "Recorder", "SpaceVar"]
+__all__ = ["SEED", "Call", "Recorder", "SpaceVar"]
 
-DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 SEED = "i64"
 """What an int64 tensor of no dimension is; nothing but dropout takes it."""
 
@@ -60,7 +59,7 @@ class SpaceVar:
         return self._decided(set())
 
     def _decided(self, seen: set[SpaceVar]) -> Space | None:
-        """The space, without what is being asked already: a tensor may be joined with its result."""
+        """The space, not asking anyone twice: a tensor may be joined with its own result."""
         root = self.root()
         if root._space is not None or root._either is None or root in seen:
             return root._space

@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from hector.dtypes import TORCH
 from hector.frontend import operators
 from hector.frontend.index import RowCount
 from hector.frontend.location import located
 from hector.frontend.numbers import TracedInt
-from hector.frontend.record import DTYPES, Call, Recorder
+from hector.frontend.record import Call, Recorder
 from hector.ir.types import Space
 
 __all__ = ["Symbol"]
@@ -57,8 +58,7 @@ class Symbol:
     @property
     def dtype(self) -> torch.dtype:
         """As ``Tensor.dtype``."""
-        known = (dtype for dtype, name in DTYPES.items() if name == self._call.dtype)
-        return next(known, torch.int64)  # of a seed
+        return TORCH.get(self._call.dtype, torch.int64)  # the last of a seed
 
     @property
     def T(self) -> Any:  # noqa: N802

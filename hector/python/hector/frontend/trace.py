@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hector.dtypes import NAMES
 from hector.frontend.graph import TracedGraph, TracedModule, is_plain
 from hector.frontend.location import is_own, raised_at
 from hector.frontend.lowering import feature_shape, to_ir
 from hector.frontend.numbers import TracedInt
-from hector.frontend.record import DTYPES, SEED, Call, Recorder, SpaceVar
+from hector.frontend.record import SEED, Call, Recorder, SpaceVar
 from hector.frontend.symbol import Symbol
 from hector.graph import Graph
 from hector.ir.function import Function
@@ -53,7 +54,7 @@ class Input:
             return False
         if self.type.dtype == SEED:
             return value.dtype is torch.int64 and value.dim() == 0
-        if DTYPES.get(computed_dtype(value)) != self.type.dtype:
+        if NAMES.get(computed_dtype(value)) != self.type.dtype:
             return False
         shape = tuple(value.shape)
         if self.type.space is Space.WEIGHT:
@@ -151,13 +152,13 @@ class _Tracer:
         """The symbol of a tensor, the same for every use of its path."""
         if path not in self.inputs:
             seed = tensor.dtype is torch.int64 and tensor.dim() == 0
-            if tensor.dtype not in DTYPES and not seed:
+            if tensor.dtype not in NAMES and not seed:
                 raise TypeError(
                     f"{'.'.join(path)} is {tensor.dtype}; compiled functions take "
-                    f"{', '.join(map(str, DTYPES))} (index tensors belong to the Graph)"
+                    f"{', '.join(map(str, NAMES))} (index tensors belong to the Graph)"
                 )
             self._input(
-                path, tuple(tensor.shape), SpaceVar(), DTYPES.get(computed_dtype(tensor), SEED)
+                path, tuple(tensor.shape), SpaceVar(), NAMES.get(computed_dtype(tensor), SEED)
             )
         return Symbol(self.recorder, self.inputs[path])
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from hector.ir.ops import Attr, infer
 from hector.ir.types import Type
 
-__all__ = ["Builder", "Function", "Value"]
+__all__ = ["VIEWS", "Builder", "Function", "Value", "param_name", "rooted"]
+
+VIEWS = frozenset("reshape slice transpose broadcast".split())
+"""Operators whose results may show their operand's memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,13 @@ class Function:
         for result in self.results:
             counts[result] = counts.get(result, 0) + 1
         return counts
+
+
+def rooted(value: Value) -> Value:
+    """The value whose memory a view shows."""
+    while value.op in VIEWS:
+        value = value.operands[0]
+    return value
 
 
 def param_name(value: Value) -> str:

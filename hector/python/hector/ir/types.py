@@ -6,7 +6,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["MAPS", "Map", "Space", "Type", "compose", "factor"]
+__all__ = ["ELEMENT_BYTES", "MAPS", "Map", "Space", "Type", "compose", "factor"]
+
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8}
+"""By the name of a dtype; the last is that of dropout's seeds."""
 
 
 class Space(enum.Enum):

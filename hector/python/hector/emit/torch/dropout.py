@@ -8,14 +8,11 @@ import math
 import torch
 from torch import Tensor
 
+from hector.dtypes import TORCH
 from hector.masks import keep_scales
 from hector.plan import Plan
 
 __all__ = ["keep"]
-
-_DTYPES = {
-    "f64": torch.float64, "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16,
-}  # fmt: skip
 
 
 def keep(
@@ -40,7 +37,7 @@ def keep(
     """
     if space == "weight":
         rows = torch.arange(shape[0], device=plan.device)
-        return keep_scales(rows, math.prod(shape[1:]), p, seed, _DTYPES[dtype]).reshape(shape)
+        return keep_scales(rows, math.prod(shape[1:]), p, seed, TORCH[dtype]).reshape(shape)
     count = plan.rows(space)
     rows = plan.edge_order if space == "edge" else torch.arange(count, device=plan.device)
-    return keep_scales(rows, math.prod(shape), p, seed, _DTYPES[dtype]).reshape(count, *shape)
+    return keep_scales(rows, math.prod(shape), p, seed, TORCH[dtype]).reshape(count, *shape)

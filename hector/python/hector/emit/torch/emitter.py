@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from hector.cost import Machine, function_cost
+from hector.dtypes import TORCH
 from hector.emit import Program
 from hector.emit.torch import dropout, products, traversals
 from hector.emit.torch.joins import join_biases
-from hector.ir.function import Function, Value, param_name
+from hector.ir.function import VIEWS, Function, Value, param_name
 from hector.ir.types import Space, Type
 from hector.plan import Counts, Plan
 
-__all__ = ["DTYPES", "INLINE", "SCOPE", "TorchEmitter", "expression", "inline"]
+__all__ = ["INLINE", "SCOPE", "TorchEmitter", "expression", "inline"]
 
-DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-_VIEWS = frozenset({"reshape", "slice", "transpose", "broadcast"})
 INLINE = frozenset({"const", "seed", "inverse_count"})
 """Operators that have no line of their own."""
 
@@ -156,7 +155,7 @@ def inline(op: Value) -> str:
         return f"({op.number('value')!r})"
     if op.op == "seed":
         return str(int(op.number("value")))
-    return f"plan.inverse_count({op.map()!r}, torch.{DTYPES[op.type.dtype]})"
+    return f"plan.inverse_count({op.map()!r}, {TORCH[op.type.dtype]})"
 
 
 def _last_reads(function: Function) -> dict[Value, Value]:
@@ -192,7 +191,7 @@ def _source(function: Function) -> str:
     for result in function.results:
         text = names[result]
         if result.op == "const":
-            dtype = f"torch.{DTYPES[result.type.dtype]}"
+            dtype = TORCH[result.type.dtype]
             text = f"torch.full((), {text}, dtype={dtype}, device=plan.device)"
         results.append(text)
     lines.append(f"    return ({', '.join(results)},)")
@@ -236,5 +235,5 @@ class TorchEmitter:
             results: tuple[Tensor, ...] = call(plan, *args)
             return results
 
-        created = (op.type for op in function.ops if op.op not in INLINE | _VIEWS)
+        created = (op.type for op in function.ops if op.op not in INLINE | VIEWS)
         return Program(run, source, tuple(created))

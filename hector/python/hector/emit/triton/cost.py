@@ -8,13 +8,12 @@ from hector.emit.torch.emitter import INLINE
 from hector.emit.triton.columns import columns
 from hector.emit.triton.expand import Expanded
 from hector.emit.triton.groups import Family, Group, registers
-from hector.ir.function import Value
-from hector.ir.types import MAPS, Space, Type
+from hector.ir.function import VIEWS, Value
+from hector.ir.types import ELEMENT_BYTES, MAPS, Space, Type
 from hector.plan import Counts
 
 __all__ = ["group_bytes", "predicted_seconds", "runs", "stored_values", "weighed_bytes"]
 
-_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2}
 _ID = 4
 _SECTOR = 32
 """Bytes that memory gives at least for a number of its own."""
@@ -36,11 +35,9 @@ WALK_AND_LINEAR = 0.3
 _PASSES = {Family.TRAVERSAL: 1, Family.WALK_PRODUCT: 2}
 """Further launches for targets in pieces, which most graphs have."""
 
-_VIEWS = frozenset("reshape slice transpose broadcast".split())
-
 
 def _size(type_: Type, rows: int) -> int:
-    return rows * type_.width * _BYTES.get(type_.dtype, 8)
+    return rows * type_.width * ELEMENT_BYTES[type_.dtype]
 
 
 def _through(op: Value, i: int) -> str | None:
@@ -111,7 +108,7 @@ def runs(expanded: Expanded, groups: list[Group]) -> list[Group]:
     return [
         each
         for each in groups
-        if each.family is not Family.HOST or not (each.ops[0].op in _VIEWS or each.ops[0] in joined)
+        if each.family is not Family.HOST or not (each.ops[0].op in VIEWS or each.ops[0] in joined)
     ]
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from hector.cost import Machine, function_cost
+from hector.dtypes import TORCH
 from hector.emit import Program
-from hector.emit.torch.emitter import DTYPES, INLINE, SCOPE, TorchEmitter, expression, inline
+from hector.emit.torch.emitter import INLINE, SCOPE, TorchEmitter, expression, inline
 from hector.emit.triton import runtime, tables, walk_tables
 from hector.emit.triton.arrange import arrange
 from hector.emit.triton.columns import columns, walk_orders
@@ -128,7 +129,7 @@ class _Module:
                 self.host[op] = inline(op)
             elif op.op == "count_scale":
                 names = f"{op.map()!r}, {op.map('through')!r}"
-                dtype = f"torch.{DTYPES[op.type.dtype]}"
+                dtype = str(TORCH[op.type.dtype])
                 self.host[op] = f"tables.count_scale(plan, {names}, {dtype}, None)"
             elif op in self.stored or home[op].family is Family.HOST:
                 self.host[op] = f"v{number}"
@@ -178,7 +179,7 @@ class _Module:
     def _result(self, result: Value) -> str:
         name = self.host[result]
         if result.op == "const":
-            return f"torch.full((), {name}, dtype=torch.{DTYPES[result.type.dtype]})"
+            return f"torch.full((), {name}, dtype={TORCH[result.type.dtype]}, device=plan.device)"
         return name
 
     def _host(self, op: Value) -> None:
@@ -279,7 +280,7 @@ def _accumulators(each: Group) -> int:
 def _empty(type_: Type) -> str:
     rows = [] if type_.space is Space.WEIGHT else [f"plan.rows({type_.space.value!r})"]
     shape = ", ".join([*rows, *map(str, type_.shape)])
-    dtype = f"torch.{DTYPES[type_.dtype]}"
+    dtype = str(TORCH[type_.dtype])
     return f"partial(torch.empty, ({shape},), dtype={dtype}, device=plan.device)"
 
 

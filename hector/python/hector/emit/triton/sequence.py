@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from hector.emit.account import Step, held, rooted, value_bytes
+from hector.emit.account import Step, held, value_bytes
 from hector.emit.triton.columns import columns, walk_orders
 from hector.emit.triton.cost import runs, stored_values
 from hector.emit.triton.expand import Expanded
 from hector.emit.triton.groups import Family, Group, registers
 from hector.emit.triton.in_place import in_place, last_reads
-from hector.ir.function import Value
+from hector.ir.function import Value, rooted
 from hector.plan import Counts
 
 __all__ = ["in_turn", "memory", "replaced"]
