@@ -225,6 +225,17 @@ def test_unified_tensors_work_in_hooks_of_a_backward_pass_for_one():
     assert torch.equal(second, torch.full((4, 3), 2.0))
 
 
+def test_views_of_a_leaf_are_one_step_behind_it_in_the_graph():
+    u = unified(torch.randn(4, 3)).requires_grad_()
+    view = u.expand_as(u)
+    assert type(view) is UnifiedTensor
+    node = view.grad_fn.next_functions[0][0]  # how others find where gradients add up
+    assert node.variable is u
+    assert torch.autograd.graph.get_gradient_edge(u).node is node
+    (u[1:].view(-1) * 2).sum().backward()
+    assert torch.equal(u.grad, torch.tensor([0.0, 2, 2, 2])[:, None].expand(4, 3))
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoints(reentrant):
     u = unified(torch.randn(4, 3)).requires_grad_()

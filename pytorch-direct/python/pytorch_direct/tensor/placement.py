@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from datapath_core.errors import UnsupportedError
+from pytorch_direct.memory.registration import Registration
 from pytorch_direct.ops.arguments import note_write
 from pytorch_direct.tensor.backward import run_backward
 from pytorch_direct.tensor.operators import Kind, kind_of, written_by
@@ -24,6 +25,7 @@ from pytorch_direct.tensor.unified_tensor import (
     UnifiedTensor,
     cuda_device,
     current_registration,
+    view_as_unified,
     wrap,
 )
 
@@ -69,7 +71,7 @@ def _place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     unified = [tensor for tensor in operands if isinstance(tensor, UnifiedTensor)]
     if kind is Kind.VIEW:
         with torch._C.DisableTorchFunctionSubclass():
-            return _keep_views_unified(func(*args, **kwargs), unified)
+            return _keep_views_unified(func(*args, **kwargs), unified, view_as_unified)
     gathered = _gather(func, args, kwargs)
     if gathered is not NotImplemented:
         return gathered
@@ -157,9 +159,13 @@ def _on_host(
     return _keep_views_unified(result, operands)
 
 
-def _keep_views_unified(result: Any, operands: list[UnifiedTensor]) -> Any:
+def _keep_views_unified(
+    result: Any,
+    operands: list[UnifiedTensor],
+    make: Callable[[torch.Tensor, Registration], UnifiedTensor] = wrap,
+) -> Any:
     if isinstance(result, (list, tuple)):
-        views = [_keep_views_unified(item, operands) for item in result]
+        views = [_keep_views_unified(item, operands, make) for item in result]
         if all(new is old for new, old in zip(views, result, strict=True)):
             return result
         return type(result)(views) if type(result) in (list, tuple) else type(result)(*views)
@@ -171,7 +177,7 @@ def _keep_views_unified(result: Any, operands: list[UnifiedTensor]) -> Any:
         storage = result.untyped_storage()._cdata
         for operand in operands:
             if operand.untyped_storage()._cdata == storage:
-                return wrap(result, operand._registration)
+                return make(result, operand._registration)
     return result
 
 

@@ -22,7 +22,7 @@ from pytorch_direct.memory.registration import (
 if TYPE_CHECKING:
     from pytorch_direct.ops.row_gradients import RowGradient
 
-__all__ = ["UnifiedTensor", "unified", "wrap"]
+__all__ = ["UnifiedTensor", "unified", "view_as_unified", "wrap"]
 
 
 _logger = logging.getLogger("pytorch_direct")
@@ -100,9 +100,21 @@ def wrap(tensor: torch.Tensor, registration: Registration) -> UnifiedTensor:
         else:
             # No view to autograd, so that whoever asks for a view's base does not find one here.
             alias = torch.Tensor._make_subclass(UnifiedTensor, tensor)
-    alias._registration = registration
-    registration.tensors[id(alias)] = alias
-    return alias
+    return _named(alias, registration)
+
+
+def view_as_unified(view: torch.Tensor, registration: Registration) -> UnifiedTensor:
+    """Return a view that torch has just made: with gradients no step more in the graph."""
+    if not view.requires_grad:
+        return wrap(view, registration)
+    view.__class__ = UnifiedTensor
+    return _named(view, registration)  # type: ignore[arg-type]
+
+
+def _named(tensor: UnifiedTensor, registration: Registration) -> UnifiedTensor:
+    tensor._registration = registration
+    registration.tensors[id(tensor)] = tensor
+    return tensor
 
 
 class UnifiedTensor(torch.Tensor):
