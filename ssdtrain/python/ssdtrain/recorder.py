@@ -226,8 +226,9 @@ class Recorder(TorchDispatchMode):
         first = reads[0]
         if output.device != first.fields[1]:  # a copy between devices
             return
-        if any(read.storage is storage for read in reads[rule.is_in_place :]):
-            return
+        for read in reads[rule.is_in_place :]:
+            if read.storage is storage:
+                return
         if index in rule.blind_results:
             start = first.storage.weak.pointer + span_of(first.layout).start
             if start % alignment_of(output.device):
@@ -322,7 +323,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return (
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
-        and tensor.device.type in ("cpu", "cuda")
+        and (tensor.is_cuda or tensor.is_cpu)
         and (tensor.is_floating_point() or tensor.dtype is torch.bool)
         and not tensor.is_inference()
         and not tensor.is_neg()

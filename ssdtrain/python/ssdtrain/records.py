@@ -17,6 +17,8 @@ from .storage import ByteRange, Layout, VersionWatch, WeakStorage, alignment_of,
 from .subclasses import is_parameter
 
 _T = TypeVar("_T")
+_exclude = torch._C._SetExcludeDispatchKeyGuard
+_ADInplaceOrView = torch._C.DispatchKey.ADInplaceOrView
 
 __all__ = ["Read", "Record", "SeenStorage", "shared_counters", "span_of", "write_recipe"]
 
@@ -131,8 +133,7 @@ def shared_counters() -> AbstractContextManager[None]:
 
     Modes run below the dispatch key that sees to it.
     """
-    key = torch._C.DispatchKey.ADInplaceOrView
-    guard: AbstractContextManager[None] = torch._C._SetExcludeDispatchKeyGuard(key, False)
+    guard: AbstractContextManager[None] = _exclude(_ADInplaceOrView, False)
     return guard
 
 
