@@ -316,3 +316,21 @@ def test_wrong_graphs_and_features():
                 layers(g, features() | {"paper": wrong})
     with pytest.raises(ValueError, match="edge_attr is needed"):
         hector.nn.RGATConv(4, 6, 4, edge_dim=2)(graph(), torch.randn(13, 4))
+
+
+@pytest.mark.parametrize("make", [hector.nn.HGTConv, hector.nn.HeteroSAGEConv])
+def test_layers_made_without_memory_are_whole_after_a_reset(make):
+    plain = make(WIDTHS, 6, (TYPES, RELATIONS))
+    with torch.device("meta"):
+        layer = make(WIDTHS, 6, (TYPES, RELATIONS))
+    layer.to_empty(device="cpu")
+    for buffer in layer.buffers():
+        buffer.fill_(float("nan"))
+    layer.reset_parameters()
+    layer.load_state_dict(plain.state_dict())
+    g, x = Hetero(TYPES, RELATIONS, edges()), features(torch.float32)
+    graph_of_it = hector.Graph.from_pyg(g)
+    found, expected = layer(graph_of_it, x), plain(graph_of_it, x)
+    assert found.keys() == expected.keys()
+    for name in found:
+        assert torch.equal(found[name], expected[name])

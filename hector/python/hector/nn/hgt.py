@@ -122,8 +122,7 @@ class HGTConv(nn.Module):
         self.out = nn.Parameter(torch.empty(types, out_channels, out_channels))
         self.out_bias = nn.Parameter(torch.empty(types, out_channels))
         self.skip = nn.Parameter(torch.empty(types))
-        skips = torch.tensor([float(width == out_channels) for width in self.widths])
-        self.register_buffer("_skips", skips, persistent=False)
+        self.register_buffer("_skips", torch.empty(types), persistent=False)
         self._skips: Tensor
         self.reset_parameters()
 
@@ -131,6 +130,7 @@ class HGTConv(nn.Module):
         """Glorot-uniform matrices, zero biases, skips and priors of one."""
         with torch.no_grad():
             for number, width in enumerate(self.widths):
+                self._skips[number] = float(width == self.out_channels)
                 bound = math.sqrt(6 / (width + self.out_channels))
                 self.kqv[number].uniform_(-bound, bound)[width:] = 0
         glorot(self.k_rel, self.v_rel, self.out)

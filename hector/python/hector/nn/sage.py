@@ -114,15 +114,16 @@ class HeteroSAGEConv(nn.Module):
         self.lin_l = nn.Parameter(torch.empty(shape))
         self.lin_r = nn.Parameter(torch.empty(shape)) if root_weight else None
         self.bias = nn.Parameter(torch.empty(shape[0], out_channels)) if bias else None
-        leads = torch.zeros(len(self.node_types), shape[0])
-        for number, relation in enumerate(self.relations):
-            leads[self.node_types.index(relation[2]), number] = 1
+        leads = torch.empty(len(self.node_types), shape[0])
         self.register_buffer("_leads", leads, persistent=False)
         self._leads: Tensor
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Glorot-uniform matrices (rows past a type's width meet zeros only), zero biases."""
+        self._leads.zero_()
+        for number, relation in enumerate(self.relations):
+            self._leads[self.node_types.index(relation[2]), number] = 1
         glorot(self.lin_l, self.lin_r)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
