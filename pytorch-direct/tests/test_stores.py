@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 
 import numpy as np
 import pytest
@@ -78,3 +79,20 @@ def test_neighbor_loader_reads_from_the_stores(workers):
     for batch, other in zip(loader, peer, strict=True):
         assert torch.equal(batch["node"].x, x[batch["node"].n_id])
         assert torch.equal(batch["node"].n_id.sort().values, other.n_id.sort().values)
+
+
+def test_rows_by_lists_and_ranges_come_where_rows_go():
+    x = torch.randn(10, 4)
+    for store in (UnifiedFeatureStore(), UnifiedFeatureStore("cpu")):
+        store["paper", "x", None] = x
+        assert store["paper", "x", []].shape == (0, 4)
+        assert torch.equal(store["paper", "x", [2, 1]], x[[2, 1]])
+        assert torch.equal(store["paper", "x", slice(2, 5)], x[2:5])
+
+
+def test_a_store_that_was_saved_has_unified_tables_again():
+    store = UnifiedFeatureStore()
+    store["paper", "x", None] = torch.randn(3, 2)
+    loaded = pickle.loads(pickle.dumps(store))
+    assert isinstance(loaded.table("paper", "x"), UnifiedTensor)
+    assert torch.equal(loaded["paper", "x", None], store["paper", "x", None])

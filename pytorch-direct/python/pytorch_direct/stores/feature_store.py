@@ -39,6 +39,11 @@ class UnifiedFeatureStore(FeatureStore):  # type: ignore[misc]
         self._device = None if device is None else torch.device(device)
         self._tables: dict[Key, UnifiedTensor] = {}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A file has ordinary tensors.
+        self._tables = {key: unified(table) for key, table in self._tables.items()}
+
     def table(self, group_name: Any, attr_name: Any) -> UnifiedTensor:
         """Return a whole table; `KeyError` if there is none of that name."""
         return self._tables[group_name, attr_name]
@@ -62,8 +67,11 @@ class UnifiedFeatureStore(FeatureStore):  # type: ignore[misc]
             return table
         if not isinstance(index, torch.Tensor):
             if isinstance(index, (slice, int)):
-                return table[index]
+                rows = table[index]
+                return rows if self._device is None else rows.to(self._device)
             index = torch.as_tensor(index)
+            if index.numel() == 0:
+                index = index.long()  # of an empty list torch makes floats
         if self._device is not None:
             index = index.to(self._device)
         if index.dtype in (torch.int32, torch.int64) and index.dim() == 1:
