@@ -7,6 +7,8 @@
 #include "gather_cast.hpp"
 #include "number.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <type_traits>
 
@@ -14,6 +16,25 @@ namespace pytorch_direct {
 
 /// Rows that a thread converts at once.
 inline constexpr int kCastRowsAtOnce = 2;
+
+/// Store `Bytes` of converted numbers, 16 bytes at a time where `wide` says that all of the output is
+/// aligned for that.
+template <int Bytes, class To>
+PD_HOST_DEVICE void store_numbers(To* to, To const* result, bool wide)
+{
+  constexpr int kStore = Bytes < 16 ? Bytes : 16;
+  if (wide) {
+    PD_UNROLL
+    for (int n = 0; n < Bytes / kStore; ++n) {
+      Unit<kStore> bits;
+      memcpy(&bits, reinterpret_cast<std::byte const*>(result) + n * kStore, kStore);
+      reinterpret_cast<Unit<kStore>*>(to)[n] = bits;
+    }
+    return;
+  }
+  PD_UNROLL
+  for (int n = 0; n < Bytes / static_cast<int>(sizeof(To)); ++n) { to[n] = result[n]; }
+}
 
 /// `1 << lane_bits` threads a row; each loads `LoadBytes` of numbers at a time.
 template <class From, class To, int LoadBytes>
@@ -29,6 +50,9 @@ PD_HOST_DEVICE void gather_cast_rows(GatherArguments const& a,
   auto const lane        = thread & (lanes - 1);
   auto const groups      = threads >> lane_bits;
   auto const loads       = c.elements / kNumbers;
+  // What a thread converts at a time divides a row, so that only the first address can be odd.
+  constexpr int kBytes = kNumbers * static_cast<int>(sizeof(To));
+  bool const wide      = reinterpret_cast<std::uintptr_t>(a.out) % (kBytes < 16 ? kBytes : 16) == 0;
   for (auto first = (thread >> lane_bits) * kRows; first < a.count; first += groups * kRows) {
     Unit<LoadBytes> const* from[kRows];
     float factor[kRows];
@@ -67,8 +91,7 @@ PD_HOST_DEVICE void gather_cast_rows(GatherArguments const& a,
         if (from[k] == nullptr) { memset(static_cast<void*>(result), 0xFF, sizeof result); }
         for (int taker = 0; taker < takers[k]; ++taker) {
           auto* const to = reinterpret_cast<To*>(target_of(a, first + k + taker)) + at * kNumbers;
-          PD_UNROLL
-          for (int n = 0; n < kNumbers; ++n) { to[n] = result[n]; }
+          store_numbers<kBytes>(to, result, wide);
         }
       }
     }

@@ -37,8 +37,10 @@ def every_bit_pattern(dtype: torch.dtype) -> torch.Tensor:
     return torch.cat([near, near.new_zeros((-near.numel()) % 64)]).view(-1, 64)
 
 
-def emulated(table, ids, to, *, factor=None, row_factor=None, merge=False, threads=96):
-    out = torch.empty(ids.numel(), table.shape[1], dtype=TARGETS[to])
+def emulated(table, ids, to, *, factor=None, row_factor=None, merge=False, threads=96, skip=0):
+    numbers = ids.numel() * table.shape[1]
+    memory = torch.full((skip + numbers + 1,), 7, dtype=TARGETS[to])
+    out = memory[skip:-1].view(ids.numel(), table.shape[1])
     kind = "key" if merge else "int64"
     keys = ids.to(torch.int32) if merge else ids
     _native.emulate_cast(
@@ -47,6 +49,8 @@ def emulated(table, ids, to, *, factor=None, row_factor=None, merge=False, threa
         str(table.dtype).removeprefix("torch."), to, factor,
         0 if row_factor is None else row_factor.data_ptr(), threads,
     )  # fmt: skip
+    assert (memory[:skip] == 7).all()
+    assert memory[-1] == 7
     return out
 
 
@@ -66,11 +70,12 @@ def test_kernel_scales_by_row_at_any_width(width, source, merge):
     table = (torch.randn(50, width) * 20).to(SOURCES[source])
     ids = torch.randint(0, 50, (171,)).sort().values
     factors = torch.rand(50) + 0.5
-    for threads in (32, 96):
-        rows = emulated(table, ids, "bfloat16", row_factor=factors, merge=merge, threads=threads)
+    for threads, skip in ((32, 0), (96, 1), (96, 2), (96, 8)):
+        how = {"merge": merge, "threads": threads, "skip": skip}
+        rows = emulated(table, ids, "bfloat16", row_factor=factors, **how)
         raw = table.to(torch.float32)[ids]
         assert torch.equal(rows, (raw * factors[ids][:, None]).bfloat16())
-        rows = emulated(table, ids, "float32", factor=0.1, merge=merge, threads=threads)
+        rows = emulated(table, ids, "float32", factor=0.1, **how)
         assert torch.equal(rows, raw * torch.tensor(0.1))
 
 
