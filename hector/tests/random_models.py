@@ -56,8 +56,33 @@ KINDS = (
     "unary unary binary binary binary gather gather gather aggregate aggregate softmax reduce "
     "reduce view view view typed typed typed shared concat dropout unwatched inner"
 ).split()
-_MOST = 40
-"""Elements of a row, so that models stay small."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What shapes a model's values have.
+
+    Attributes
+    ----------
+    shapes : tuple of tuple of int
+        Of arguments.
+    common : int
+        The width of arguments that are meant to meet.
+    widths : tuple of int
+        Columns of products.
+    most : int
+        Elements of a row of which further values are made.
+    """
+
+    shapes: tuple[Shape, ...]
+    common: int
+    widths: tuple[int, ...]
+    most: int
+
+
+SMALL = Sizes(((4,), (4,), (1,), (), (2, 2), (2, 3), (3, 1), (2, 1, 2), (6,)), 4, (1, 2, 3, 4), 40)
+WIDE = Sizes(((64,), (64,), (1,), (), (8, 8), (3, 40), (1, 64), (130,)), 64, (1, 33, 64), 200)
+"""Rows of several blocks, and of a length for which kernels have other schedules."""
 
 
 def unwatched(v: Tensor) -> Tensor:
@@ -82,6 +107,7 @@ class Model:
     """
 
     random: Random
+    sizes: Sizes = SMALL
     spaces: list[str] = field(default_factory=list)
     shapes: list[Shape] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
@@ -150,20 +176,22 @@ class Model:
         ]
 
 
-def draw_model(random: Random, steps: int, reductions: tuple[str, ...]) -> Model:
+def draw_model(
+    random: Random, steps: int, reductions: tuple[str, ...], sizes: Sizes = SMALL
+) -> Model:
     """A model of up to so many steps that aggregates by some of the reductions."""
-    m = Model(random)
-    shapes: list[Shape] = [(4,), (4,), (1,), (), (2, 2), (2, 3), (3, 1), (2, 1, 2), (6,)]
-    m.input("node", random.choice([(4,), (1,), (2, 3), (6,)]))
-    m.input("edge", random.choice(shapes))
-    m.input("relation", random.choice([(4,), (), (2, 3), (1,)]))
-    m.input("type", (4,))
-    m.input("weight", random.choice([(4,), (1,), ()]))
+    m = Model(random, sizes)
+    common: Shape = (sizes.common,)
+    m.input("node", random.choice([shape for shape in sizes.shapes if shape]))
+    m.input("edge", random.choice(sizes.shapes))
+    m.input("relation", random.choice([common, (), sizes.shapes[5], (1,)]))
+    m.input("type", common)
+    m.input("weight", random.choice([common, (1,), ()]))
     for _ in range(steps):
         kind = random.choice(KINDS)
         space = random.choice(["node", "edge", "edge", "relation", "type"])
         x = random.choice(m.of(space, 4))
-        if math.prod(m.shapes[x]) <= _MOST:
+        if math.prod(m.shapes[x]) <= sizes.most:
             _DRAW[kind](m, space, x) if kind != "aggregate" else _aggregate(m, reductions)
     m.results = (m.of("node")[-1], m.of("edge")[-1], random.choice(m.of("edge")))
     m.keep_what_is_needed()
@@ -278,7 +306,7 @@ def _typed(m: Model, space: str, x: int) -> None:
         return
     kinds = [("rel", "relation")] * 2 + [("src_type", "type"), ("dst_type", "type")]
     index, types = random.choice(kinds) if space == "edge" else ("node_type", "type")
-    k, n = shape[-1], random.choice([1, 2, 3, 4])
+    k, n = shape[-1], random.choice(m.sizes.widths)
     lead = shape[:-1] if len(shape) == 2 else ()
     heads = random.random() < 0.3
     if heads:
@@ -296,7 +324,7 @@ def _typed(m: Model, space: str, x: int) -> None:
 
 def _shared(m: Model, space: str, x: int) -> None:
     if m.shapes[x]:
-        n = m.random.choice([1, 2, 4])
+        n = m.random.choice(m.sizes.widths)
         w = m.input("weight", (m.shapes[x][-1], n))
         m.step("@", space, (*m.shapes[x][:-1], n), lambda g, v, w: torch.tanh(v @ w), x, w)
 

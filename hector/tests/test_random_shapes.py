@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, note, reject, settings
 from hypothesis import strategies as st
-from random_models import draw_model
+from random_models import SMALL, WIDE, draw_model
 from relational_layers import outputs_and_gradients
 from test_compiled import graphs
 
@@ -19,6 +19,7 @@ COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 drawn = {
     "random": st.integers(0, 1 << 32).map(Random), "steps": st.integers(8, 40), "g": graphs(),
     "forms": st.sampled_from(["auto", *ALL_FORMS]), "seed": st.integers(0, 5),
+    "sizes": st.sampled_from([SMALL, SMALL, SMALL, WIDE]),
     "wanted": st.lists(st.booleans(), min_size=40, max_size=40),
 }  # fmt: skip
 
@@ -35,8 +36,8 @@ def results(function, g, tensors):
 
 @settings(max_examples=100, **COMMON)
 @given(**drawn)
-def test_any_shapes(random, steps, g, forms, seed, wanted):
-    model = draw_model(random, steps, REDUCTIONS)
+def test_any_shapes(random, steps, g, forms, seed, sizes, wanted):
+    model = draw_model(random, steps, REDUCTIONS, sizes)
     note("\n".join(model.text))
     tensors = model.tensors(g, torch.float64, seed)
     for tensor, want in zip(tensors, wanted, strict=False):
@@ -55,8 +56,10 @@ def test_any_shapes(random, steps, g, forms, seed, wanted):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @settings(max_examples=25, **COMMON)
 @given(**{key: value for key, value in drawn.items() if key != "wanted"})
-def test_low_precision_errs_no_more_than_eager(dtype, random, steps, g, forms, seed):
-    model = draw_model(random, min(steps, 20), REDUCTIONS[:3])  # A maximum may choose another.
+def test_low_precision_errs_no_more_than_eager(dtype, random, steps, g, forms, seed, sizes):
+    model = draw_model(
+        random, min(steps, 20), REDUCTIONS[:3], sizes
+    )  # A maximum may choose another.
     note("\n".join(model.text))
     tensors = model.tensors(g, dtype, seed)
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
