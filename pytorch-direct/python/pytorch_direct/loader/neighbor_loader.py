@@ -93,6 +93,11 @@ class NeighborLoader(Loader):
     read ahead of their use, those that require gradients when the batch is taken; with ``depth=0``
     all are read when the batch is asked for.
 
+    On a GPU the caller never waits for its stream, and batches are ordinary tensors: what uses one
+    on another stream than the one that took it calls ``record_stream``, as with any tensor. Capture
+    CUDA graphs with ``capture_error_mode="thread_local"`` while an iterator is alive, whose thread
+    may allocate.
+
     Examples
     --------
     >>> graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 2, 0]]))
