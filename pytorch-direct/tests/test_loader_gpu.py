@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -248,6 +249,22 @@ def test_two_loaders_and_nested_iterators(cuda, graph, features):
     for _ in first:
         for ours, theirs in zip(second, host, strict=True):
             assert_batches_equal(ours, theirs)
+
+
+def test_a_forked_child_loads_on_the_cpu(cuda, graph):
+    torch.zeros(1, device=cuda)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            torch.set_num_threads(1)
+            loader = NeighborLoader(graph, [2], torch.arange(100), batch_size=10, threads=1)
+            with pytest.raises(UnsupportedError, match="a forked process cannot use CUDA"):
+                NeighborLoader(graph, [2], device="cuda")
+            code = 0 if loader.device.type == "cpu" and len(list(loader)) == 10 else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.multigpu

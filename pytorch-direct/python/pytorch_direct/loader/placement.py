@@ -17,6 +17,7 @@ from pytorch_direct.graph.device import as_device
 from pytorch_direct.graph.graph import Graph
 from pytorch_direct.loader.said import say_once
 from pytorch_direct.loader.sources import Source
+from pytorch_direct.memory.registration import can_use_cuda
 
 __all__ = ["PlacedGraph", "batch_device", "made_on_host", "placed_graph"]
 
@@ -52,10 +53,10 @@ def batch_device(device: torch.device | str | int | None) -> torch.device:
     Raises
     ------
     UnsupportedError
-        A GPU is asked for and there is none, or this build has no kernels.
+        A GPU is asked for and there is none, this build has no kernels, or this is a forked child.
     """
     if device is None:
-        if not torch.cuda.is_available():
+        if not can_use_cuda():
             return torch.device("cpu")
         if not _native.has_cuda:
             say_once(
@@ -70,6 +71,11 @@ def batch_device(device: torch.device | str | int | None) -> torch.device:
         return torch.device("cpu")
     if where.type != "cuda":
         raise UnsupportedError(f"a loader serves the CPU or CUDA devices, not {where}")
+    if torch.cuda._is_in_bad_fork():
+        raise UnsupportedError(
+            "a forked process cannot use CUDA once its parent has: give device='cpu', or start the "
+            "process with the spawn method"
+        )
     if not torch.cuda.is_available():
         raise UnsupportedError(
             f"device={str(where)!r}, but torch {torch.__version__} sees no GPU: leave device= out "
