@@ -93,6 +93,8 @@ def test_compile_arguments():
         hector.compile(3)
     with pytest.raises(TypeError, match="name every argument"):
         hector.compile(lambda g, *xs: xs[0])
+    with pytest.raises(TypeError, match="relu has no signature; wrap it"):
+        hector.compile(torch.relu)
     with pytest.raises(TypeError, match="forms must be a str or Forms, not bool"):
         hector.compile(LAYERS["rgcn"], forms=True)
     with pytest.raises(TypeError, match="max_workspace must be an int of bytes, not float"):

@@ -112,3 +112,10 @@ def test_batches_move_before_their_graphs_are_made():
 def test_depth_is_checked_at_once():
     with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
         hector.prefetch([], make, depth=0)
+
+
+def test_what_is_no_graph_is_told_of():
+    with pytest.raises(TypeError, match=r"must make a hector\.Graph of a batch, not a int"):
+        next(hector.prefetch(range(3), lambda batch: batch))
+    with pytest.raises(TypeError, match="depth must be an int, not float"):
+        hector.prefetch(range(3), depth=1.5)

@@ -238,6 +238,16 @@ def test_a_plan_goes_with_its_graph_and_its_gradients():
     assert plan() is None
 
 
+def test_arguments_by_position_only_and_by_name_only():
+    def layer(g, x, /, scale=1.0, *, shift=0.0):
+        return hector.aggregate(x[g.src], g) * scale + shift
+
+    g, x, compiled = graph(), torch.randn(13, 4), hector.compile(layer)
+    run = whole(lambda g, x: compiled(g, x, 2.0, shift=3.0))
+    torch.testing.assert_close(run(g, x), layer(g, x, 2.0, shift=3.0))
+    torch.testing.assert_close(compiled(g, x, shift=1.0), layer(g, x, shift=1.0))
+
+
 class OnOneGraph(torch.nn.Module):
     def __init__(self, g):
         super().__init__()

@@ -100,7 +100,12 @@ class Compiled:
         self.forms = forms
         self.emitter = emitter
         self.max_workspace = max_workspace
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError:
+            raise TypeError(
+                f"compile: {self.name} has no signature; wrap it in a function"
+            ) from None
         for parameter in self._signature.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise TypeError(
@@ -219,7 +224,9 @@ class Compiled:
         """
         from hector.capture import Recipe, watched
 
-        call = self._match((), arguments, devices=False)
+        first = [p.name for p in self._signature.parameters.values() if p.kind is p.POSITIONAL_ONLY]
+        rest = {name: value for name, value in arguments.items() if name not in first}
+        call = self._match(tuple(arguments[name] for name in first), rest, devices=False)
         built = self._specialise(call)
         inputs = tuple(
             (item.path, item.affine, None if item.affine else tensor.dtype, item.type.shape)

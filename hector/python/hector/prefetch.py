@@ -78,7 +78,11 @@ class _Worker(threading.Thread, Generic[B]):
     def _made(self, batch: B) -> _Ready[B]:
         if self._device is not None:
             batch = _sent(batch, self._device)
-        graph = self._graph(batch).prepare(self.recipe)
+        graph: object = self._graph(batch)
+        if not isinstance(graph, Graph):
+            kind = type(graph).__name__
+            raise TypeError(f"prefetch: graph must make a hector.Graph of a batch, not a {kind}")
+        graph.prepare(self.recipe)
         event = None if self._stream is None else self._stream.record_event()
         return _Ready(batch, graph, event)
 
@@ -138,9 +142,13 @@ def prefetch(
     ------
     ValueError
         If ``depth`` is less than one.
+    TypeError
+        If it is no int, or where ``graph`` makes something else than a graph.
     Exception
         What the batches or ``graph`` raise, when the failed batch's turn comes.
     """
+    if isinstance(depth, bool) or not isinstance(depth, int):
+        raise TypeError(f"prefetch: depth must be an int, not {type(depth).__name__}")
     if depth < 1:
         raise ValueError(f"prefetch: depth must be at least 1, got {depth}")
     where = None if device is None else torch.empty(0, device=device).device  # with its number
