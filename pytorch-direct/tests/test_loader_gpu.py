@@ -277,6 +277,8 @@ def test_a_gpu_that_is_not_current(cuda, graph, features):
         NeighborLoader((features, graph), [4, 4], device=device, graph_device=where, **options)
         for device, where in ((1, "cpu"), (1, 1), (0, "cpu"))
     ]
+    there = {name: value.to("cuda:1") for name, value in features.items()}
+    assert NeighborLoader((there, graph), [2]).device == torch.device("cuda:1")
     for theirs, *batches in zip(host, *loaders, strict=True):
         assert [batch.x.device.index for batch in batches] == [1, 1, 0]
         for batch in batches:

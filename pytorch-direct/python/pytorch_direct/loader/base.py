@@ -64,7 +64,8 @@ class Loader:
                 )
                 self._kept: object = None
             else:
-                self.device = batch_device(_own_device(data) if device is None else device)
+                own = _own_device(data, self._source) if device is None else device
+                self.device = batch_device(own)
                 placed = placed_graph(
                     self._source, self.device, graph_device, weight_attr, time_attr
                 )
@@ -216,11 +217,14 @@ def _as_sampler(given: Any) -> NeighborSampler:
     return given
 
 
-def _own_device(data: Any) -> torch.device | None:
-    """Return the GPU that a graph is on already."""
+def _own_device(data: Any, source: Source) -> torch.device | None:
+    """Return the GPU that a graph is on already, or the first attribute that is on one."""
     graph = data[1] if isinstance(data, (tuple, list)) and len(data) == 2 else data
     if isinstance(graph, Graph) and graph.device.type == "cuda":
         return graph.device
+    for attribute in source.attributes():
+        if isinstance(attribute.value, torch.Tensor) and attribute.value.is_cuda:
+            return attribute.value.device
     return None
 
 

@@ -46,8 +46,8 @@ class NeighborLoader(Loader):
     directed : bool
         PyG's older word: False means ``subgraph_type="induced"``.
     device : torch.device, str or int, optional
-        Where batches arrive. None: the GPU that the graph is on, else the current GPU, else the
-        CPU.
+        Where batches arrive. None: the GPU that the graph or an attribute is on, else the current
+        GPU, else the CPU.
     graph_device : torch.device, str or int, optional
         Where the structure lies: ``"cpu"`` (registered host memory) or the GPU. None: there if it
         takes an eighth of the free memory or less.
