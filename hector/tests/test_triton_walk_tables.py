@@ -64,3 +64,19 @@ def test_places_of_one_order_in_another(plan, first, second):
     before, after = (tables.order(plan, name) for name in (first, second))
     before, after = (rows if order is None else order.long() for order in (before, after))
     assert torch.equal(before[tables.placed(plan, first, second).long()], after)
+
+
+@pytest.mark.parametrize("name", ["edge.rel", None])
+@pytest.mark.parametrize("aim", [1, 10, 384])
+def test_chunks_are_as_many_as_are_aimed_at(name, aim, monkeypatch):
+    plan = graph(40, 600, 3).plan()  # plans keep what was derived
+    monkeypatch.setattr(tables, "_CHUNKS", aim)
+    step, most, rows = 8, 16, plan.counts.edge
+    found = tables.chunks(plan, name, "edge", step, most)
+    lengths = (found.end - found.begin).long()
+    assert int(lengths.sum()) == rows
+    longest = step * min(max(round(rows / (aim * step)), 1), most)
+    assert int(lengths.max()) <= longest
+    assert longest % step == 0
+    types = 1 if name is None else plan.counts.relation
+    assert found.count <= types + rows // longest
