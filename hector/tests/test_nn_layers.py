@@ -314,6 +314,10 @@ def test_wrong_graphs_and_features():
         for wrong in (torch.zeros(7, 4), torch.zeros(7, 8), torch.zeros(6, 6), torch.zeros(7)):
             with pytest.raises(ValueError, match=r"features of 'paper' are \(.*, not \(7, 6\)"):
                 layers(g, features() | {"paper": wrong})
+    sparse = Hetero(TYPES, RELATIONS, edges())
+    del sparse[RELATIONS[1]].edge_index
+    with pytest.raises(ValueError, match=r"cites.* has no edge_index"):
+        hector.Graph.from_pyg(sparse)
     with pytest.raises(ValueError, match="edge_attr is needed"):
         hector.nn.RGATConv(4, 6, 4, edge_dim=2)(graph(), torch.randn(13, 4))
 

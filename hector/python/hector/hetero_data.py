@@ -82,7 +82,7 @@ def hetero_edges(data: Any, num_relations: int | None) -> HeteroEdges:
     Raises
     ------
     ValueError
-        If there is no node type, a count is missing, the number of relations is another one, or
+        If there is no node type, a count or an edge_index is missing, the number of relations is another one, or
         shapes or devices do not fit.
     """
     names = tuple(data.node_types)
@@ -100,7 +100,12 @@ def hetero_edges(data: Any, num_relations: int | None) -> HeteroEdges:
     for relation in relations:
         if not {relation[0], relation[2]} <= number.keys():
             raise ValueError(f"Graph.from_pyg: {relation} names no node type of the data")
-        ends.append(check_tensor(f"edge_index of {relation}", data[relation].edge_index, 2))
+        index = getattr(data[relation], "edge_index", None)
+        if index is None:
+            raise ValueError(
+                f"Graph.from_pyg: {relation} has no edge_index; other forms are not read"
+            )
+        ends.append(check_tensor(f"edge_index of {relation}", index, 2))
     device = ends[0].device if ends else torch.device("cpu")
     for relation, index in zip(relations, ends, strict=True):
         if index.device != device or index.shape[0] != 2:
