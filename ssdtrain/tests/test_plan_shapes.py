@@ -60,7 +60,8 @@ def test_steering_goes_back_to_a_plan_that_did_better_than_all_that_came_after()
 
     steering = Steering(LIMITS, lambda: LINK, planner=planner)
     sizes = [group.nbytes for group in STEP.groups]
-    for _ in range(1 + KEPT_STEPS + (MOST_REPLANS + 2) * (SKIPPED_STEPS + 4)):
+    # Each plan is given twice as long as the one before.
+    for _ in range(1 + KEPT_STEPS + 6 * SKIPPED_STEPS + 3 + 6 + 12 + 24 + 24 + 6):
         order = steering.begin_step()
         found = keep_everything(STEP)
         if order.mode == "planned":

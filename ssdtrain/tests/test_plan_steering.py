@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from ssdtrain.steering import (
     MOST_REPLANS,
     MOST_SIGNATURES,
     SKIPPED_STEPS,
+    STEPS_OF_CALIBRATION,
     Steering,
     StepOrder,
     StepResult,
@@ -307,21 +309,38 @@ def test_replanning_ends_and_says_so() -> None:
     calls = []
 
     def planner(timeline: Timeline, rates: Rates, limits: Limits) -> Plan:
-        calls.append(timeline)
-        plan = optimise(STEP, LINK, LIMITS)
-        assert plan.prediction is not None
-        # Always wrong.
-        wrong = dataclasses.replace(plan.prediction, seconds=plan.prediction.seconds / 2)
-        return dataclasses.replace(plan, prediction=wrong)
+        calls.append(len(found.orders))
+        return optimise(timeline, rates, limits)
 
     found = Machine(Steering(LIMITS, lambda: LINK, planner=planner))
-    for _ in range((3 + SKIPPED_STEPS) * (MOST_REPLANS + 1) + 6):
+    for _ in range(1 + KEPT_STEPS):
         found.step(STEP)
+    # Slower and slower: nothing holds for six steps.
+    for count in range(100):
+        found.step(drifted(STEP, 1.04**count))
     described = found.steering.describe()
     assert len(calls) == 1 + MOST_REPLANS
-    assert described["replans"] == MOST_REPLANS
+    # Each is given twice as long as the one before; then the best comes back, once.
+    ages = [later - earlier - SKIPPED_STEPS for earlier, later in itertools.pairwise(calls)]
+    assert all(age >= 3 * 2**number for number, age in enumerate(ages))
+    assert described["replans"] == MOST_REPLANS + 1
+    assert "back to an earlier plan" in described["last_replan"]
     assert any("still differ from the prediction" in note for note in described["notes"])
-    assert described["error"]["seconds"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_what_is_faster_than_predicted_is_predicted_and_not_planned_again() -> None:
+    found = machine(Limits(max_memory=8 * GIB, host_bytes=64 * GIB))
+    for _ in range(1 + KEPT_STEPS):
+        found.step(STEP)
+    plan = found.steering.current_plan
+    assert plan is not None
+    assert any(group.where is not Where.KEEP for group in plan.groups)
+    for _ in range(SKIPPED_STEPS + 2 * STEPS_OF_CALIBRATION):
+        found.step(drifted(STEP, 0.9))
+    described = found.steering.describe()
+    assert described["replans"] == 0
+    assert found.steering.current_plan.groups is plan.groups
+    assert abs(described["error"]["seconds"]) < 0.01
 
 
 def test_a_plan_given_is_followed_and_never_replaced() -> None:

@@ -8,15 +8,21 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .correction import typical
 from .optimise import DEFAULT_SLOWDOWN
-from .plan import Limits, Plan
+from .plan import Limits, Plan, Where
 from .step_orders import StepResult
 from .timeline import Timeline
 
-__all__ = ["STEPS_OF_CALIBRATION", "Shape", "Tried", "best_of"]
+__all__ = [
+    "MOST_REPLANS", "STEPS_OF_CALIBRATION", "STEPS_OF_DRIFT", "Shape", "Tried", "best_of",
+    "summary",
+]  # fmt: skip
+
+STEPS_OF_DRIFT = 3
+MOST_REPLANS = 4
 
 # Predictions are compared with so many steps together.
 STEPS_OF_CALIBRATION = 6
@@ -76,6 +82,8 @@ class Shape:
 
     Attributes
     ----------
+    compared : int
+        Steps under the present plan that count.
     checked : bool
         Whether a prediction of the present plan has been corrected or kept.
     drifting : int
@@ -91,6 +99,7 @@ class Shape:
     kept: list[Timeline] = field(default_factory=list)
     measured: deque[StepResult] = field(default_factory=lambda: deque(maxlen=STEPS_OF_CALIBRATION))
     skipped: int = 0
+    compared: int = 0
     checked: bool = False
     drifting: int = 0
     replans: int = 0
@@ -98,9 +107,23 @@ class Shape:
     successor: str | None = None
     steps: int = 0
 
+    @property
+    def is_old_enough(self) -> bool:
+        """Whether the plan may be replaced: each has to be twice as old as the one before."""
+        return self.compared >= STEPS_OF_DRIFT << min(self.replans, MOST_REPLANS - 1)
+
     def run_under(self, plan: Plan) -> None:
         """Another plan from here on."""
         self.plan = plan
         self.measured.clear()
-        self.drifting = self.skipped = 0
+        self.drifting = self.skipped = self.compared = 0
         self.checked = False
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """Bytes of a plan by place, and how many groups there are, and how many of them go."""
+    where = {place.value: 0 for place in Where}
+    for group in plan.groups:
+        where[group.where.value] += group.nbytes
+    moved = sum(1 for group in plan.groups if group.where is not Where.KEEP)
+    return {"bytes": where, "groups": len(plan.groups), "moved": moved}

@@ -12,22 +12,22 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .comparison import agree, differs, errors, medians
+from .comparison import PEAK_TOLERANCE, agree, differs, errors, medians
 from .correction import averaged, corrected, faster_drive, typical
 from .optimise import kept_plan, optimise
-from .plan import Limits, Plan, Prediction, Where
-from .shapes import STEPS_OF_CALIBRATION, Shape, Tried, best_of
+from .plan import Limits, Plan, Prediction
+from .shapes import (
+    MOST_REPLANS, STEPS_OF_CALIBRATION, STEPS_OF_DRIFT, Shape, Tried, best_of, summary,
+)  # fmt: skip
 from .simulate import keep_everything, simulate
 from .step_orders import StepOrder, StepResult
 from .timeline import Rates, Timeline, signature_of
 
 __all__ = ["Steering", "StepOrder", "StepResult"]
 
-STEPS_OF_DRIFT = 3
 # The first steps under a new plan are no measure of it: pools grow, and the GPU's clock swings
 # after the pause in which it was made.
 SKIPPED_STEPS = 2
-MOST_REPLANS = 4
 MOST_SIGNATURES = 16
 # Where keeping all does not fit. The first step also loads kernels and grows pools.
 STREAMED_STEPS = 2
@@ -234,11 +234,14 @@ class Steering:
             # Only the last one's timeline can be of use.
             shape.measured.append(dataclasses.replace(shape.measured.pop(), timeline=None))
         shape.measured.append(result)
-        side = 1 if self._exceeds(result, prediction) else differs(result, prediction)
+        shape.compared += 1
+        exceeds = self._exceeds(result, prediction)
+        side = 1 if exceeds else differs(result, prediction)
         # Steps that swing to both sides do not drift.
         shape.drifting = side + (shape.drifting if side * shape.drifting > 0 else 0)
-        if abs(shape.drifting) >= STEPS_OF_DRIFT:
-            results = list(shape.measured)[-STEPS_OF_DRIFT:]
+        results = list(shape.measured)[-STEPS_OF_DRIFT:]
+        # Where steps are faster than predicted the prediction has to follow, and the plan does not.
+        if shape.drifting >= STEPS_OF_DRIFT and (exceeds or shape.is_old_enough):
             found = errors(results, prediction)
             reason = (
                 f"step time {found['seconds']:+.1%}, peak {found['peak_bytes']:+.1%} beside"
@@ -247,9 +250,11 @@ class Steering:
             if shape.replans < MOST_REPLANS:
                 self._correct(shape, results)
                 self._plan_again(shape, results, reason)
-            elif shape.drifting > 0 and shape.tried:
+                return
+            if shape.tried:
                 self._return_to_best(shape, results, reason)
-        elif len(shape.measured) == STEPS_OF_CALIBRATION:
+                return
+        if len(shape.measured) == STEPS_OF_CALIBRATION:
             self._calibrate(shape, prediction)
 
     def _calibrate(self, shape: Shape, prediction: Prediction) -> None:
@@ -257,16 +262,25 @@ class Steering:
         shape.checked = True
         results = list(shape.measured)
         error = typical(result.seconds for result in results) / prediction.seconds - 1
-        faster = faster_drive(self._known_rates(), results) if shape.replans < MOST_REPLANS else ""
-        if (abs(error) <= CALIBRATION_TOLERANCE and not faster) or not agree(results):
+        peak_error = errors(results, prediction)["peak_bytes"]
+        may_plan = shape.replans < MOST_REPLANS and shape.is_old_enough
+        faster = faster_drive(self._known_rates(), results) if may_plan else ""
+        is_right = abs(error) <= CALIBRATION_TOLERANCE and abs(peak_error) <= PEAK_TOLERANCE
+        if (is_right and not faster) or not agree(results):
             return
         assert shape.plan is not None
         self._correct(shape, results)
         assert shape.timeline is not None
         found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
         reason = self._unplanned(found, prediction) or faster
-        if reason and shape.replans < MOST_REPLANS:
+        if reason and may_plan:
             self._plan_again(shape, results, reason)
+            return
+        if reason and shape.replans < MOST_REPLANS:
+            shape.measured.clear()  # Once more, until the plan is old enough for another.
+            return
+        if reason and shape.tried:
+            self._return_to_best(shape, results, reason)
             return
         shape.plan = dataclasses.replace(shape.plan, prediction=found)
         shape.measured.clear()
@@ -335,7 +349,7 @@ class Steering:
             or None; ``prediction`` and ``measured`` (medians of the last steps), each a dict of
             ``seconds``, ``peak_bytes``, ``wait_seconds`` or None; ``error`` (fractions by which
             the measurement exceeds the prediction: ``seconds``, ``peak_bytes``) or None; ``plans``
-            (how many are kept), ``replans`` (how many were made because of drift), ``last_replan``
+            (how many are kept), ``replans`` (how often another was taken), ``last_replan``
             (why, or None); ``notes`` (list of str); ``rates`` (planned with, a dict) or None.
         """
         plan, results, notes = self._current()
@@ -344,7 +358,7 @@ class Steering:
         return {
             "mode": self._order.mode,
             "reason": self._order.reason,
-            "plan": None if plan is None else _summary(plan),
+            "plan": None if plan is None else summary(plan),
             "prediction": None
             if prediction is None
             else {
@@ -384,11 +398,3 @@ class Steering:
                 f"steps still differ from the prediction after {MOST_REPLANS} plans; the last stays"
             )
         return shape.plan, list(shape.measured), notes
-
-
-def _summary(plan: Plan) -> dict[str, Any]:
-    where = {place.value: 0 for place in Where}
-    for group in plan.groups:
-        where[group.where.value] += group.nbytes
-    moved = sum(1 for group in plan.groups if group.where is not Where.KEEP)
-    return {"bytes": where, "groups": len(plan.groups), "moved": moved}
