@@ -42,11 +42,12 @@ py::object gather(int device,
                   bool merge,
                   Address workspace,
                   std::size_t workspace_bytes,
-                  int max_blocks)
+                  int max_blocks,
+                  int more_blocks)
 {
   if (auto const bad = take_bad_ids(device)) { return as_tuple(bad); }
   auto const row = row_layout(sizes, strides, element_bytes);
-  Launch const launch{device, stream, max_blocks};
+  Launch const launch{device, stream, max_blocks, more_blocks};
   {
     py::gil_scoped_release const released;
     auto const kind     = ids_are_64_bit ? IdKind::int64 : IdKind::int32;

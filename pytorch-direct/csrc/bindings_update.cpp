@@ -86,6 +86,7 @@ void update_on_device(Change const& change,
                       int device,
                       Address stream,
                       int max_blocks,
+                      int more_blocks,
                       Address unsorted_ids,
                       bool ids_are_64_bit)
 {
@@ -102,7 +103,7 @@ void update_on_device(Change const& change,
               as_given,
               number_of(change.number),
               rule_of(change.rule),
-              {device, stream, max_blocks});
+              {device, stream, max_blocks, more_blocks});
 }
 #endif
 

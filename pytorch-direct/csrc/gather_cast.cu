@@ -30,7 +30,7 @@ void gather_cast(GatherArguments const& arguments,
   auto const lane_bits  = cast_lane_bits(conversion, load_bytes);
   auto const threads    = (arguments.count << lane_bits) / kCastRowsAtOnce;
   auto const blocks     = static_cast<unsigned>(
-    std::clamp<std::int64_t>(threads / kBlockThreads + 1, 1, launch.max_blocks));
+    std::clamp<std::int64_t>(threads / kBlockThreads + 1, 1, launch.more_blocks));
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
   with_conversion(conversion, load_bytes, [&]<class From, class To, int LoadBytes>() {
     cast_kernel<From, To, LoadBytes>

@@ -59,8 +59,9 @@ void launch_width(GatherArguments const& a,
                   StridedRow const& shape,
                   Launch const& launch)
 {
-  auto const wanted = (threads_wanted(a, path, shape) + kBlockThreads - 1) / kBlockThreads;
-  auto const blocks = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, launch.max_blocks));
+  auto const wanted  = (threads_wanted(a, path, shape) + kBlockThreads - 1) / kBlockThreads;
+  auto const most    = path.form == GatherForm::direct ? launch.max_blocks : launch.more_blocks;
+  auto const blocks  = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, most));
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
   switch (path.form) {
     case GatherForm::direct:

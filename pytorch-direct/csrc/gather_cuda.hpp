@@ -16,7 +16,8 @@ namespace pytorch_direct {
 struct Launch {
   int device;
   std::uintptr_t stream;
-  int max_blocks;  ///< The cap on multiprocessors, as blocks of `kBlockThreads`.
+  int max_blocks;   ///< The cap on multiprocessors, as blocks of `kBlockThreads`.
+  int more_blocks;  ///< The same for kernels with more work between one load and the next.
 };
 
 inline constexpr int kBlockThreads = 512;

@@ -33,7 +33,8 @@ void update_cuda(UpdateArguments const& arguments,
 {
   DeviceGuard const guard{launch.device};
   auto const wanted = (arguments.count << kUpdateLaneBits) / kBlockThreads + 1;
-  auto const blocks = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, launch.max_blocks));
+  auto const blocks =
+    static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, launch.more_blocks));
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
   with_update(number, rule, [&]<class T, Rule R>() {
     update_kernel<T, R><<<blocks, kBlockThreads, 0, stream>>>(arguments, as_given);

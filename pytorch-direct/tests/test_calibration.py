@@ -14,7 +14,8 @@ from pytorch_direct.ops import gather_model as module
 # What a GPU with a link of 50 GB/s, 20 M regions a second and a reach of 1 GiB would show.
 MEASURED = Measured(
     gpu="a GPU",
-    wide_rates={2: 20e9, 4: 40e9, 8: 49.5e9, 16: 50e9, 32: 49.9e9},
+    wide_rates={2: 20e9, 4: 49.9e9, 8: 49.5e9, 16: 50e9, 32: 49.9e9},
+    row_rates={2: 20e9, 4: 40e9, 8: 48.5e9, 16: 49e9, 32: 49.9e9},
     narrow_seconds={
         **{mib << 20: 1.4e-3 for mib in (64, 128, 256, 512, 1024)},
         2048 << 20: 2**20 * 0.5 / 20e6,

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from pytorch_direct import GatherModel, gather_model, set_gather_model
+from pytorch_direct.ops import gather_cuda
 from pytorch_direct.ops import gather_model as module
 
 # Row bytes, GB/s in random and in ordered gathers of 2^20 ids (2^19 at 2 KiB), measured on an H200.
@@ -92,3 +93,19 @@ def test_files_with_other_keys_are_refused(tmp_path):
         GatherModel.load(path)
     with pytest.raises(TypeError):
         set_gather_model({"region_bytes": 1})
+
+
+@pytest.mark.parametrize(
+    ("on_host", "share", "expected"),
+    [
+        (True, None, (8, 24)),
+        (True, 0.1, (8, 13)),
+        (True, 0.001, (1, 1)),
+        (False, None, (528, 528)),
+        (False, 0.5, (264, 264)),
+    ],
+)
+def test_blocks_stay_within_the_share(monkeypatch, on_host, share, expected):
+    monkeypatch.setattr(gather_cuda, "_multiprocessors", lambda device: 132)
+    set_gather_model(module.built_in_model())
+    assert gather_cuda.launch_blocks(0, on_host, share) == expected

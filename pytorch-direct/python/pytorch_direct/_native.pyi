@@ -82,6 +82,7 @@ def update_cuda(
     device: int,
     stream: int,
     max_blocks: int,
+    more_blocks: int,
     unsorted_ids: int,
     ids_are_64_bit: bool,
     /,
@@ -137,6 +138,7 @@ def gather_cuda(
     workspace: int,
     workspace_bytes: int,
     max_blocks: int,
+    more_blocks: int,
     /,
 ) -> Any: ...
 def order_workspace_bytes(device: int, count: int, /) -> int: ...

@@ -32,6 +32,7 @@ __all__ = ["Measured", "calibrate", "fit"]
 BLOCKS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _NARROW = 64
 _IDS = 1 << 20
+_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Measured:
     ----------
     gpu : str
         Its name.
-    wide_rates : dict
-        Bytes a second of an ordered gather of wide rows, by number of blocks.
+    wide_rates, row_rates : dict
+        Bytes a second of an ordered gather of rows of 4096 and of 256 bytes, by number of blocks.
     narrow_seconds : dict
         Seconds of a gather of 64-byte rows in random order, by bytes of table.
     narrow_ids : int
@@ -54,6 +55,7 @@ class Measured:
 
     gpu: str
     wide_rates: dict[int, float]
+    row_rates: dict[int, float]
     narrow_seconds: dict[int, float]
     narrow_ids: int
     sorts: dict[int, float]
@@ -100,8 +102,10 @@ def calibrate(
 def fit(measured: Measured, start: GatherModel) -> GatherModel:
     """Return the model that explains what was measured; `start` gives what was not."""
     best = max(measured.wide_rates.values())
-    # Fewer blocks leave more of the GPU to others, and more read no faster.
-    blocks = min(n for n, rate in measured.wide_rates.items() if rate >= 0.98 * best)
+    # Fewer blocks leave more of the GPU to others, and more read hardly faster; narrower rows need
+    # more of them.
+    enough = 0.95 * max(measured.row_rates.values())
+    blocks = min(n for n, rate in measured.row_rates.items() if rate >= enough)
     sizes = sorted(measured.narrow_seconds)
     fast = measured.narrow_seconds[sizes[0]]
     within = [size for size in sizes if measured.narrow_seconds[size] <= 1.5 * fast]
@@ -138,22 +142,24 @@ def _measure(nbytes: int) -> Measured:
 
 
 def _measure_table(table: UnifiedTensor) -> Measured:
-    wide = table.view(-1, 4096)
-    ids = torch.randint(0, wide.shape[0], (_IDS >> 4,), device="cuda").sort().values
-    out = torch.empty(ids.numel(), 4096, dtype=torch.uint8, device="cuda")
-    rates = {}
-    for blocks in BLOCKS:
-        set_gather_model(dataclasses.replace(built_in_model(), host_blocks=blocks))
-        seconds = _seconds(partial(gather, wide, ids, out=out, order="none"))
-        rates[blocks] = out.numel() / seconds
+    rates: dict[int, dict[int, float]] = {}
+    for width in (256, 4096):
+        rows = table.view(-1, width)
+        ids = torch.randint(0, rows.shape[0], (_BYTES // width,), device="cuda").sort().values
+        out = torch.empty(ids.numel(), width, dtype=torch.uint8, device="cuda")
+        rates[width] = {}
+        for blocks in BLOCKS:
+            set_gather_model(dataclasses.replace(built_in_model(), host_blocks=blocks))
+            seconds = _seconds(partial(gather, rows, ids, out=out, order="none"))
+            rates[width][blocks] = out.numel() / seconds
     narrow = {}
     set_gather_model(built_in_model())
     size = 64 << 20
     while size <= table.numel():
         part = table[:size].view(-1, _NARROW)
         some = torch.randint(0, part.shape[0], (_IDS,), device="cuda")
-        rows = torch.empty(_IDS, _NARROW, dtype=torch.uint8, device="cuda")
-        narrow[size] = _seconds(partial(gather, part, some, out=rows, order="none"))
+        taken = torch.empty(_IDS, _NARROW, dtype=torch.uint8, device="cuda")
+        narrow[size] = _seconds(partial(gather, part, some, out=taken, order="none"))
         size *= 2
     sorts = {}
     # From the GPU's own memory, so that the gather itself is next to nothing.
@@ -164,7 +170,7 @@ def _measure_table(table: UnifiedTensor) -> Measured:
         ordered = _seconds(partial(gather, near, some, out=rows, order="address"))
         given = _seconds(partial(gather, near, some, out=rows, order="none"))
         sorts[count] = max(0.0, ordered - given)
-    return Measured(torch.cuda.get_device_name(), rates, narrow, _IDS, sorts)
+    return Measured(torch.cuda.get_device_name(), rates[4096], rates[256], narrow, _IDS, sorts)
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -74,8 +74,10 @@ class GatherModel:
     blocks_per_multiprocessor : int
         Blocks of 512 threads launched for each multiprocessor used.
     host_blocks : int
-        Most blocks launched for a gather from host memory: so many keep the link full, and more
-        would only have more regions of the table translated at a time.
+        Most blocks launched for a gather of aligned rows from host memory: so many keep the link
+        full. More would take multiprocessors from others and have more regions of the table
+        translated at a time. Unaligned rows, conversions and changes of rows have three times as
+        many.
     sm_share : float
         Share of the multiprocessors that a gather uses when its caller does not say, above 0, at
         most 1.

@@ -125,7 +125,7 @@ def change_rows(
         change,
         device,
         stream,
-        launch_blocks(device, places[0][1] is not None),
+        *launch_blocks(device, places[0][1] is not None),
         ids.data_ptr() if report else 0,
         ids.dtype == torch.int64,
     )
