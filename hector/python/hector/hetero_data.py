@@ -82,8 +82,8 @@ def hetero_edges(data: Any, num_relations: int | None) -> HeteroEdges:
     Raises
     ------
     ValueError
-        If there is no node type, a count or an edge_index is missing, the number of relations is another one, or
-        shapes or devices do not fit.
+        If there is no node type, a count or an edge_index is missing, the number of relations is
+        another one, or shapes or devices do not fit.
     """
     names = tuple(data.node_types)
     if not names:
