@@ -224,6 +224,14 @@ class Plan:
             _check_group(groups[position], f"group {position}")
         return dataclasses.replace(self, groups=tuple(groups), prediction=None)
 
+    def summary(self) -> dict[str, Any]:
+        """Return ``bytes`` by place, how many ``groups`` there are, and how many are ``moved``."""
+        where = {place.value: 0 for place in Where}
+        for group in self.groups:
+            where[group.where.value] += group.nbytes
+        moved = sum(1 for group in self.groups if group.where is not Where.KEEP)
+        return {"bytes": where, "groups": len(self.groups), "moved": moved}
+
     def check(self, timeline: Timeline) -> None:
         """Raise ``ValueError`` if the plan cannot be followed in a step; names the group."""
         if len(self.groups) != len(timeline.groups):

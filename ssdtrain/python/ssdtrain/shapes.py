@@ -8,17 +8,16 @@ import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .correction import typical
 from .optimise import DEFAULT_SLOWDOWN
-from .plan import Limits, Plan, Where
+from .plan import Limits, Plan
 from .step_orders import StepResult
 from .timeline import Timeline
 
 __all__ = [
     "MOST_REPLANS", "STEPS_OF_CALIBRATION", "STEPS_OF_DRIFT", "Shape", "Tried", "best_of",
-    "summary",
 ]  # fmt: skip
 
 STEPS_OF_DRIFT = 3
@@ -119,11 +118,19 @@ class Shape:
         self.drifting = self.skipped = self.compared = 0
         self.checked = False
 
+    def remember(self, results: Sequence[StepResult]) -> None:
+        """How the present plan did, before another comes."""
+        assert self.plan is not None
+        self.tried.append(Tried.of(self.plan, results))
 
-def summary(plan: Plan) -> dict[str, Any]:
-    """Bytes of a plan by place, and how many groups there are, and how many of them go."""
-    where = {place.value: 0 for place in Where}
-    for group in plan.groups:
-        where[group.where.value] += group.nbytes
-    moved = sum(1 for group in plan.groups if group.where is not Where.KEEP)
-    return {"bytes": where, "groups": len(plan.groups), "moved": moved}
+    def run_under_the_best(self, results: Sequence[StepResult], limits: Limits) -> bool:
+        """Take the best of the plans that were tried, with this one; whether it is another."""
+        assert self.timeline is not None
+        self.remember(results)
+        present = self.tried[-1]
+        best = best_of(self.tried, limits, self.timeline.seconds)
+        self.tried.clear()
+        if best is present:
+            return False
+        self.run_under(best.as_measured())
+        return True

@@ -16,9 +16,7 @@ from .comparison import PEAK_TOLERANCE, agree, differs, errors, medians
 from .correction import averaged, corrected, faster_drive, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction
-from .shapes import (
-    MOST_REPLANS, STEPS_OF_CALIBRATION, STEPS_OF_DRIFT, Shape, Tried, best_of, summary,
-)  # fmt: skip
+from .shapes import MOST_REPLANS, STEPS_OF_CALIBRATION, STEPS_OF_DRIFT, Shape
 from .simulate import keep_everything, simulate
 from .step_orders import StepOrder, StepResult
 from .timeline import Rates, Timeline, signature_of
@@ -307,18 +305,11 @@ class Steering:
 
     def _return_to_best(self, shape: Shape, results: Sequence[StepResult], reason: str) -> None:
         """Of all plans that were tried take the best one: what was learnt makes none better."""
-        assert shape.plan is not None
-        assert shape.timeline is not None
-        present = Tried.of(shape.plan, results)
-        best = best_of([*shape.tried, present], self._limits, shape.timeline.seconds)
-        shape.tried.clear()
-        if best is not present:
+        if shape.run_under_the_best(results, self._limits):
             self._replans.append(f"{reason}; back to an earlier plan, which did better")
-            shape.run_under(best.as_measured())
 
     def _plan_again(self, shape: Shape, results: Sequence[StepResult], reason: str) -> None:
-        assert shape.plan is not None
-        shape.tried.append(Tried.of(shape.plan, results))
+        shape.remember(results)
         shape.replans += 1
         self._replans.append(reason)
         self._make_plan(shape)
@@ -358,7 +349,7 @@ class Steering:
         return {
             "mode": self._order.mode,
             "reason": self._order.reason,
-            "plan": None if plan is None else summary(plan),
+            "plan": None if plan is None else plan.summary(),
             "prediction": None
             if prediction is None
             else {
