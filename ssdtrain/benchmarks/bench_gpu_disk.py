@@ -6,11 +6,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bench_schema import Row, arguments
 from beside_keep import against, mean, offloading, prediction
-from drive_use import Drive, Use, Watch, measure_drive
+from drive_use import DriveMeter, Use, Watch
 from sections import Results, chosen
 from stacks import Stack
 from strategies import DEVICE, Measured, Strategy, offloader
@@ -42,25 +43,18 @@ class OverDisk:
         self.results.remember(self.work.name, found, f"keep, {when}")
         return found
 
-    def drive(self, folder: str, spill: str) -> Drive:
-        """What the drive gives by itself."""
-        found = measure_drive(spill, self.unit, max(self.staging // self.unit, 1), seconds=0.5)
-        print(
-            f"{folder}: the drive alone writes {found.write / 1e9:.3f} GB/s, reads"
-            f" {found.read / 1e9:.3f}",
-            flush=True,
-        )
-        return found
-
     def run(self, folder: str) -> None:
         """A plan with one folder, then keeping everything once more."""
-        watch = Watch(lambda: self.work.forward_seconds)
-        rates: list[Any] = []
-        with tempfile.TemporaryDirectory(dir=folder) as spill:
-            before = self.drive(folder, spill)
+        told: list[Any] = []
+        at_a_time = max(self.staging // self.unit, 1)
+        with (
+            tempfile.TemporaryDirectory(dir=folder) as spill,
+            DriveMeter(spill, self.unit, at_a_time) as meter,
+        ):
+            watch = Watch(lambda: self.work.forward_seconds, lambda: meter.measure(0.25))
 
             def look(off: Any, step: Callable[[], object]) -> None:
-                rates.append(off.report()["steering"])
+                told.append(off.report()["steering"])
                 watch(off, step)
 
             name = f"disk tier alone ({folder})"
@@ -70,35 +64,29 @@ class OverDisk:
             ours = self.work.run(
                 offloader(name, None, watch=look, settled=9, patience=PATIENCE, steps=4, **options)
             )
-            after = self.drive(folder, spill)
-        drive = Drive((before.write + after.write) / 2, (before.read + after.read) / 2)
-        print(f"steering: {rates}", flush=True)
+        print(f"steering: {told}", flush=True)
         for use in watch.uses:
-            print(f"{folder}: {use.text(drive)}", flush=True)
+            print(f"{folder}: {use}", flush=True)
         self.results.remember(self.work.name, ours)
         self.results.keep_raw(
             f"{self.work.name}: {name}, use",
-            {
-                "alone_before": vars(before),
-                "alone_after": vars(after),
-                "steps": [vars(use) for use in watch.uses],
-                "steering": rates,
-            },
+            {"steps": [asdict(use) for use in watch.uses], "steering": told},
         )
-        self.show(folder, ours, watch, drive)
+        self.show(folder, ours, watch)
         keep = self.run_keep(f"after {folder}")
         self.keep = mean(self.keep, keep)
-        self.show(folder, ours, watch, drive)
+        self.show(folder, ours, watch)
         self.keep = keep
         self.work.check_losses()
 
-    def show(self, folder: str, ours: Measured, watch: Watch, drive: Drive) -> None:
+    def show(self, folder: str, ours: Measured, watch: Watch) -> None:
         """Add the row with what is known, and write it."""
-        use, keep = watch.median(drive), self.keep
-        writing, reading = use.shares(drive)
+        use, keep = watch.median(), self.keep
+        drive = use.drive
+        writing, reading = use.shares
         share = max(writing, reading)
         by_write = writing >= reading
-        low, high = watch.spread(drive)
+        low, high = watch.spread()
         self.results.add(
             Row(
                 work=f"{self.work.name}: {ours.name}",
@@ -112,9 +100,10 @@ class OverDisk:
                 met=share >= 0.95 and ours.ms <= 1.01 * keep.ms and ours.peak <= keep.peak,
                 note=f"step {ours.ms / keep.ms - 1:+.1%} beside keep's {keep.ms:.1f} ms;"
                 f" {against(ours, keep)}{prediction(ours)}; {_bytes(use)};"
-                f" {writing:.1%} of what the drive writes alone ({drive.write / 1e9:.2f} GB/s),"
+                f" {writing:.1%} of what the drive wrote alone right before and after"
+                f" ({drive.write / 1e9:.2f} GB/s),"
                 f" {low:.0%} to {high:.0%} in {len(watch.uses)} steps; reads {reading:.1%} of"
-                f" {drive.read / 1e9:.2f}; alone it has transfers of {self.unit >> 20} MiB,"
+                f" {drive.read / 1e9:.2f}; alone it had transfers of {self.unit >> 20} MiB,"
                 f" {self.staging >> 20} MiB at a time",
             )
         )

@@ -9,6 +9,8 @@ when transfers of the same size, as many at a time, follow each other without a 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import tempfile
 import time
@@ -25,7 +27,7 @@ import ssdtrain
 from datapath_core import PinnedPool, io
 from datapath_core.streams import Scheduler
 
-__all__ = ["Drive", "Use", "Watch", "measure_drive", "moved"]
+__all__ = ["Drive", "DriveMeter", "Use", "Watch", "moved"]
 
 
 @dataclass
@@ -35,47 +37,67 @@ class Drive:
     write: float
     read: float
 
+    @classmethod
+    def mean(cls, one: Drive, other: Drive) -> Drive:
+        """Of two measurements."""
+        return cls((one.write + other.write) / 2, (one.read + other.read) / 2)
 
-def measure_drive(folder: str, nbytes: int, at_a_time: int, seconds: float = 1.0) -> Drive:
-    """Write, then read, extents of `nbytes`, so many at a time, for some seconds each.
+
+class DriveMeter:
+    """Measures a drive again and again: extents of `nbytes`, so many at a time.
 
     It is the engine, the volume and the scheduler that an offloader has, with pinned memory at the
-    other end.
+    other end. To be closed, or used with ``with``.
     """
-    extents = max(at_a_time, min(64, (1 << 30) // nbytes))
-    name = "cuda:0" if DEVICE.type == "cuda" else "cpu"
-    with (
-        io.Engine() as engine,
-        io.Volume([folder], 2 * extents * nbytes, engine=engine) as volume,
-        Scheduler(name) as scheduler,
-        PinnedPool(2 * at_a_time * nbytes + (64 << 20)) as pool,
-    ):
-        buffers = [pool.allocate(nbytes) for _ in range(at_a_time)]
-        places = [volume.allocate(nbytes) for _ in range(extents)]
 
-        def rate(*, write: bool, least: int, seconds: float = 0.0) -> float:
-            waiting: deque[Any] = deque()
-            begun, count = time.perf_counter(), 0
-            while count < least or time.perf_counter() - begun < seconds:
-                if len(waiting) == at_a_time:
-                    waiting.popleft().result()
-                place, buffer = places[count % extents], buffers[count % at_a_time]
-                ends = (place, buffer) if write else (buffer, place)
-                waiting.append(scheduler.transfer(*ends))
-                count += 1
-            while waiting:
-                waiting.popleft().result()
-            return count * nbytes / (time.perf_counter() - begun)
+    def __init__(self, folder: str, nbytes: int, at_a_time: int) -> None:
+        self._nbytes, self._at_a_time = nbytes, at_a_time
+        extents = max(at_a_time, min(64, (1 << 30) // nbytes))
+        name = "cuda:0" if DEVICE.type == "cuda" else "cpu"
+        with contextlib.ExitStack() as stack:
+            engine = stack.enter_context(io.Engine())
+            volume = stack.enter_context(io.Volume([folder], 2 * extents * nbytes, engine=engine))
+            self._scheduler = stack.enter_context(Scheduler(name))
+            pool = stack.enter_context(PinnedPool(2 * at_a_time * nbytes + (64 << 20)))
+            self._buffers = [pool.allocate(nbytes) for _ in range(at_a_time)]
+            self._places = [volume.allocate(nbytes) for _ in range(extents)]
+            # Once around before it counts: the files grow.
+            self._rate(write=True, least=extents, seconds=0.0)
+            self._stack = stack.pop_all()
 
-        # Once around before it counts: the files grow.
-        rate(write=True, least=extents)
-        found = Drive(
-            rate(write=True, least=2 * at_a_time, seconds=seconds),
-            rate(write=False, least=2 * at_a_time, seconds=seconds),
-        )
-        for place in places:
+    def __enter__(self) -> DriveMeter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give everything back."""
+        for place in self._places:
             place.free()
-    return found
+        self._buffers.clear()
+        self._stack.close()
+
+    def measure(self, seconds: float) -> Drive:
+        """Write, then read, for so long each."""
+        least = 2 * self._at_a_time
+        write = self._rate(write=True, least=least, seconds=seconds)
+        return Drive(write, self._rate(write=False, least=least, seconds=seconds))
+
+    def _rate(self, *, write: bool, least: int, seconds: float) -> float:
+        waiting: deque[Any] = deque()
+        begun, count = time.perf_counter(), 0
+        while count < least or time.perf_counter() - begun < seconds:
+            if len(waiting) == self._at_a_time:
+                waiting.popleft().result()
+            place = self._places[count % len(self._places)]
+            buffer = self._buffers[count % self._at_a_time]
+            ends = (place, buffer) if write else (buffer, place)
+            waiting.append(self._scheduler.transfer(*ends))
+            count += 1
+        while waiting:
+            waiting.popleft().result()
+        return count * self._nbytes / (time.perf_counter() - begun)
 
 
 @dataclass
@@ -83,44 +105,50 @@ class Use:
     """Of one step: bytes moved in the time available, and that time in seconds.
 
     ``on_disk`` are the bytes that went there in the step, ``behind`` those that stayed because the
-    drive was.
+    drive was. ``drive`` is what it gave right before and after, on average.
     """
 
     written: float
     read: float
     forward: float
     backward: float
+    drive: Drive
     on_disk: int = 0
     behind: int = 0
 
-    def shares(self, drive: Drive) -> tuple[float, float]:
+    @property
+    def shares(self) -> tuple[float, float]:
         """Used parts of both directions' bandwidth."""
         return (
-            self.written / (drive.write * self.forward),
-            self.read / (drive.read * self.backward),
+            self.written / (self.drive.write * self.forward),
+            self.read / (self.drive.read * self.backward),
         )
 
-    def text(self, drive: Drive) -> str:
-        """All of it, for people."""
-        writing, reading = self.shares(drive)
+    def __str__(self) -> str:
+        writing, reading = self.shares
         return (
-            f"forward {self.forward:.4f} s, {self.written / 1e9:.3f} GB written ({writing:.1%});"
-            f" backward {self.backward:.4f} s, {self.read / 1e9:.3f} GB read ({reading:.1%});"
+            f"forward {self.forward:.4f} s, {self.written / 1e9:.3f} GB written, {writing:.1%} of"
+            f" {self.drive.write / 1e9:.2f} GB/s; backward {self.backward:.4f} s,"
+            f" {self.read / 1e9:.3f} GB read, {reading:.1%} of {self.drive.read / 1e9:.2f} GB/s;"
             f" {self.on_disk / 1e9:.3f} GB went, {self.behind / 1e9:.3f} stayed: drive behind"
         )
 
 
 @dataclass
 class Watch:
-    """Traces some steps one by one; `forward_seconds` tells of the last one's forward pass."""
+    """Traces some steps one by one; `forward_seconds` tells of the last one's forward pass.
+
+    The drive is measured before each and after the last: a virtual one changes within seconds.
+    """
 
     forward_seconds: Callable[[], float]
+    measure: Callable[[], Drive]
     steps: int = 5
     uses: list[Use] = field(default_factory=list)
 
     def __call__(self, off: ssdtrain.Offloader, step: Callable[[], object]) -> None:
         """Run steps, each from an idle device to an idle one."""
-        seconds, reports = [], []
+        seconds, reports, drives = [], [], [self.measure()]
         for _ in range(self.steps):
             _synchronize()
             begun = time.perf_counter()
@@ -128,6 +156,7 @@ class Watch:
             _synchronize()
             seconds.append((self.forward_seconds(), time.perf_counter() - begun))
             reports.append(off.report())
+            drives.append(self.measure())
         with tempfile.TemporaryDirectory() as folder:
             off.trace(path := Path(folder) / "trace.json")
             events = json.loads(path.read_text())["traceEvents"]
@@ -135,8 +164,8 @@ class Watch:
         if len(begins) < self.steps:
             raise ValueError(f"the trace has {len(begins)} steps of {self.steps}")
         spans = {lane: list(_spans(events, lane)) for lane in ("disk write", "disk read")}
-        for begin, (forward, whole), report in zip(
-            begins[-self.steps :], seconds, reports, strict=True
+        for begin, (forward, whole), report, around in zip(
+            begins[-self.steps :], seconds, reports, itertools.pairwise(drives), strict=True
         ):
             turn, end = begin * 1e-6 + forward, begin * 1e-6 + whole
             behind = report["kept_by_reason"].get("drives behind", {"bytes": 0})
@@ -146,19 +175,20 @@ class Watch:
                     moved(spans["disk read"], turn, end),
                     forward,
                     whole - forward,
+                    Drive.mean(*around),
                     report["bytes"]["disk"],
                     behind["bytes"],
                 )
             )
 
-    def median(self, drive: Drive) -> Use:
+    def median(self) -> Use:
         """The step of the median share of writing."""
-        ordered = sorted(self.uses, key=lambda use: use.shares(drive)[0])
+        ordered = sorted(self.uses, key=lambda use: use.shares[0])
         return ordered[(len(ordered) - 1) // 2]
 
-    def spread(self, drive: Drive) -> tuple[float, float]:
+    def spread(self) -> tuple[float, float]:
         """Lowest and highest share of writing."""
-        shares = [use.shares(drive)[0] for use in self.uses]
+        shares = [use.shares[0] for use in self.uses]
         return min(shares), max(shares)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from drive_use import Drive, Use, measure_drive, moved
+from drive_use import Drive, DriveMeter, Use, moved
 
 
 def test_bytes_within_a_time() -> None:
@@ -25,12 +25,15 @@ def test_bytes_within_a_time() -> None:
 
 
 def test_shares_are_of_each_directions_own_time() -> None:
-    use = Use(written=1e9, read=1e9, forward=0.5, backward=1.0)
-    assert use.shares(Drive(write=4e9, read=2e9)) == (0.5, 0.5)
+    drive = Drive.mean(Drive(write=3e9, read=1e9), Drive(write=5e9, read=3e9))
+    use = Use(written=1e9, read=1e9, forward=0.5, backward=1.0, drive=drive)
+    assert use.shares == (0.5, 0.5)
 
 
 def test_a_drive_has_both_rates(tmp_path: Path) -> None:
-    found = measure_drive(str(tmp_path), 1 << 20, 4, seconds=0.0)
-    assert found.write > 0
-    assert found.read > 0
+    with DriveMeter(str(tmp_path), 1 << 20, 4) as meter:
+        for _ in range(2):
+            found = meter.measure(0.0)
+            assert found.write > 0
+            assert found.read > 0
     assert list(tmp_path.iterdir()) == []
