@@ -29,6 +29,18 @@ def make():
 def module():
     return hector.nn.RGCNConv(8, 6, 4), graph(), torch.randn(50, 8)
 
+class Whole(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = hector.nn.RGCNConv(8, 6, 4)
+
+    @hector.compile
+    def forward(self, g, x):
+        return torch.relu(self.inner(g, x))
+
+def nested():
+    return Whole(), graph(), torch.randn(50, 8)
+
 def wrong():
     return layer
 
@@ -67,6 +79,13 @@ def test_everything_is_shown_on_request_and_gradients_can_be_left_out(script, ca
 def test_a_module_is_explained_by_the_calls_that_it_makes(script, capsys):
     assert main(["explain", f"{script}:module"]) == 0
     assert "# _rgcn: forms" in capsys.readouterr().out
+
+
+def test_layers_inside_a_compiled_method_are_explained_as_one(script, capsys):
+    assert main(["explain", f"{script}:nested"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("# ")] == [
+        "# forward: forms aggregate_first, emitter torch"
+    ]
 
 
 def test_a_script_is_run_and_equal_calls_are_explained_once(script, capsys):

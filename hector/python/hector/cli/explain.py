@@ -22,6 +22,7 @@ from hector.cli.load import load_factory
 from hector.compiled import Compiled
 from hector.entry import compile
 from hector.explain import Explanation
+from hector.frontend.graph import TracedGraph
 from hector.graph import Graph
 
 __all__ = ["explanations", "run", "watched"]
@@ -41,7 +42,9 @@ def watched() -> Iterator[Found]:
             return call(self, *args, **kwargs)
         result = call(self, *args, **kwargs)
         # Inside a trace there is a stand-in for the graph, and nothing runs.
-        if any(isinstance(value, Graph) for value in (*args, *kwargs.values())):
+        given = (*args, *kwargs.values())
+        traced = any(isinstance(value, TracedGraph) for value in given)
+        if not traced and any(isinstance(value, Graph) for value in given):
             account = self.explain(*args, **kwargs)
             if (self.name, account.source) not in seen:
                 seen.add((self.name, account.source))
