@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from .plan import Prediction
 from .step_orders import StepResult
 
-__all__ = ["PEAK_TOLERANCE", "agree", "differs", "errors", "medians"]
+__all__ = ["PEAK_TOLERANCE", "TIME_TOLERANCE", "agree", "differs", "errors", "medians"]
 
 TIME_TOLERANCE = 0.03
 PEAK_TOLERANCE = 0.05

@@ -27,6 +27,8 @@ MOST_REPLANS = 4
 STEPS_OF_CALIBRATION = 6
 # A measured step may take longer than its bound by this part of it, as the predictions may be off.
 _SLOWER = 0.01
+# Less than this is no gain.
+_FASTER = 0.01
 
 
 class Tried(NamedTuple):
@@ -110,6 +112,12 @@ class Shape:
     def is_old_enough(self) -> bool:
         """Whether the plan may be replaced: each has to be twice as old as the one before."""
         return self.compared >= STEPS_OF_DRIFT << min(self.replans, MOST_REPLANS - 1)
+
+    def is_in_vain(self, results: Sequence[StepResult]) -> bool:
+        """Whether the last new plan made steps no faster: another one would not either."""
+        if not self.tried:
+            return False
+        return typical(r.seconds for r in results) > (1 - _FASTER) * self.tried[-1].seconds
 
     def run_under(self, plan: Plan) -> None:
         """Another plan from here on."""

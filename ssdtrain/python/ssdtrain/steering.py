@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .comparison import PEAK_TOLERANCE, agree, differs, errors, medians
+from .comparison import PEAK_TOLERANCE, TIME_TOLERANCE, agree, differs, errors, medians
 from .correction import averaged, corrected, faster_drive, typical
 from .optimise import kept_plan, optimise
 from .plan import Limits, Plan, Prediction
@@ -245,7 +245,8 @@ class Steering:
                 f"step time {found['seconds']:+.1%}, peak {found['peak_bytes']:+.1%} beside"
                 f" the prediction, {STEPS_OF_DRIFT} steps in a row"
             )
-            if shape.replans < MOST_REPLANS:
+            in_vain = found["seconds"] > TIME_TOLERANCE and shape.is_in_vain(results)
+            if shape.replans < MOST_REPLANS and (exceeds or not in_vain):
                 self._correct(shape, results)
                 self._plan_again(shape, results, reason)
                 return
@@ -271,10 +272,11 @@ class Steering:
         assert shape.timeline is not None
         found = simulate(shape.timeline, self._known_rates(), shape.plan).prediction
         reason = self._unplanned(found, prediction) or faster
-        if reason and may_plan:
+        in_vain = shape.is_in_vain(results)
+        if reason and may_plan and not in_vain:
             self._plan_again(shape, results, reason)
             return
-        if reason and shape.replans < MOST_REPLANS:
+        if reason and shape.replans < MOST_REPLANS and not in_vain:
             shape.measured.clear()  # Once more, until the plan is old enough for another.
             return
         if reason and shape.tried:
@@ -305,6 +307,7 @@ class Steering:
 
     def _return_to_best(self, shape: Shape, results: Sequence[StepResult], reason: str) -> None:
         """Of all plans that were tried take the best one: what was learnt makes none better."""
+        shape.replans = MOST_REPLANS
         if shape.run_under_the_best(results, self._limits):
             self._replans.append(f"{reason}; back to an earlier plan, which did better")
 
