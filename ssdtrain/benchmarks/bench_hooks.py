@@ -38,6 +38,7 @@ from ssdtrain.streams import Streams
 
 TARGET_US = 15.0
 NBYTES = 4096
+LEAF = torch.zeros(NBYTES // 4, requires_grad=True)
 
 
 class Done:
@@ -124,7 +125,7 @@ def cost(count: int, rounds: int, policy: Callable[[Any, int], Policy], views: i
         run = engine.books.run
         run.policy = policy(run, count)
         saved = []
-        tensors = [_views(torch.empty(NBYTES // 4), views) for _ in range(count)]
+        tensors = [_made(views) for _ in range(count)]
         begin = time.thread_time()
         while tensors:
             for tensor in tensors.pop():
@@ -148,8 +149,10 @@ def planned(run: Any, count: int) -> PlannedPolicy:
     return PlannedPolicy(Plan(tuple(entries)), run.groups, streaming())
 
 
-def _views(tensor: torch.Tensor, count: int) -> list[torch.Tensor]:
-    return [tensor[:] for _ in range(count)]
+def _made(views: int) -> list[torch.Tensor]:
+    """Views of a tensor that a graph made, as most of those are that it saves."""
+    tensor = LEAF * 1
+    return [tensor[:] for _ in range(views)]
 
 
 def allocation(count: int) -> float:
@@ -177,7 +180,7 @@ def empty_tier(count: int) -> float:
 def loop(count: int, views: int) -> float:
     """Microseconds a tensor of the loop in :func:`cost`, without the engine."""
     saved = []
-    tensors = [_views(torch.empty(NBYTES // 4), views) for _ in range(count)]
+    tensors = [_made(views) for _ in range(count)]
     begin = time.thread_time()
     while tensors:
         for tensor in tensors.pop():
@@ -213,7 +216,7 @@ def empty_hooks(count: int, rounds: int) -> float:
 
 def watching(count: int) -> float:
     """Hooks that only do what is needed to hold a tensor and to see that it was not changed."""
-    tensors = [torch.empty(NBYTES // 4) for _ in range(count)]
+    tensors = [tensor for _ in range(count) for tensor in _made(1)]
     begin = time.thread_time()
     saved = [KeptTensor(tensor) for tensor in tensors]
     while saved:
