@@ -237,11 +237,11 @@ class Candidates:
     def _chosen(self, costs: dict[Forms, float], counts: Counts, limit: int | None) -> Forms:
         """The fastest form that keeps to the limit; where none does, the one that holds least.
 
-        Of forms on a GPU that are predicted to be as fast, as far as predictions go, the one that
-        holds least.
+        For training on a GPU, of forms that are predicted to be as fast, as far as predictions go,
+        the one that holds least.
         """
         order = sorted(costs, key=lambda each: costs[each])
-        if self._emitter.recomputes:
+        if self._emitter.recomputes and self.lowered(order[0]).backward is not None:
             known: dict[float, Forms] = {}
             for each in order:
                 if costs[each] <= _ALIKE * costs[order[0]]:

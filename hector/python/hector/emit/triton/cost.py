@@ -32,6 +32,8 @@ SHARES = {
 """What kernels reach of the rate at which memory is copied."""
 WALK_AND_LINEAR = 0.3
 """The same, of walks that go into products but not into outer products."""
+COMPUTED = 0.5
+"""The same, of products of rows that are computed in the kernel: their loads are not ahead."""
 _PASSES = {Family.TRAVERSAL: 1, Family.WALK_PRODUCT: 2}
 """Further launches for targets in pieces, which most graphs have."""
 
@@ -116,6 +118,8 @@ def _share(each: Group) -> float:
     """What a group's kernel reaches of the rate of a copy."""
     if each.family is Family.WALK_PRODUCT and all(op.op == "linear" for op in each.anchors):
         return WALK_AND_LINEAR
+    if each.family is Family.PRODUCT and each.anchor and each.anchor.operands[0] in each.ops:
+        return COMPUTED
     return SHARES[each.family]
 
 

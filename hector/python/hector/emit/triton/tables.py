@@ -32,8 +32,8 @@ __all__ = [
     "type_tiles",
 ]
 
-_CHUNKS = 384
-"""Programs that keep the machine busy, some for each multiprocessor."""
+_CHUNKS = 192
+"""Programs that keep a large GPU busy: somewhat more than it has multiprocessors."""
 
 
 @dataclass(frozen=True)
