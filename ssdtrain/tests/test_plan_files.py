@@ -100,10 +100,11 @@ def test_a_bad_timeline_says_what_is_wrong_where(
         Timeline.load(path)
 
 
-def test_no_json_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["plan", "[" * 100_000, '{"groups": ' + "9" * 5000, "\0"])
+def test_no_json_at_all(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
-    path.write_text("plan")
-    with pytest.raises(ValueError, match="is not JSON"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"plan\.json is not JSON"):
         Plan.load(path)
     with pytest.raises(OSError, match="missing"):
         Plan.load(tmp_path / "missing.json")

@@ -91,8 +91,9 @@ def save(off: ssdtrain.Offloader, tensor: torch.Tensor) -> Any:
 @pytest.mark.parametrize(
     ("make", "is_long"),
     [
-        (lambda: torch.randn(WIDTH, WIDTH), False),
-        (lambda: torch.randn(2 * WIDTH, WIDTH)[:WIDTH], False),
+        (lambda: torch.randn(WIDTH, WIDTH, requires_grad=True) * 2, False),
+        (lambda: (torch.randn(2 * WIDTH, WIDTH, requires_grad=True) * 2)[:WIDTH], False),
+        (lambda: torch.randn(WIDTH, WIDTH), True),
         (lambda: torch.randn(WIDTH, WIDTH).t(), True),
         (lambda: torch.randn(WIDTH + 1, WIDTH)[1:], True),
         (lambda: nn.Parameter(torch.randn(WIDTH, WIDTH)), True),
@@ -103,7 +104,7 @@ def save(off: ssdtrain.Offloader, tensor: torch.Tensor) -> Any:
         (lambda: torch.randn(WIDTH, WIDTH // 2, dtype=torch.complex64).conj(), True),
         (lambda: torch.randn(WIDTH - 1, WIDTH), True),
     ],
-    ids="plain first transposed offset parameter frozen view leaf sparse conj new".split(),
+    ids="plain first constant transposed offset parameter frozen view leaf sparse conj new".split(),
 )
 def test_which_way(
     long_way: list[Any],

@@ -308,6 +308,19 @@ def test_thread_settings() -> None:
     assert found[1:] == [True, True]
 
 
+def test_kernels_of_another_library() -> None:
+    """GELU has two, whose last bits differ."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has one library of kernels only")
+    x = torch.randn(64, 257)
+    with Recorder(only(x), small_bytes=0) as recorder, torch.backends.mkldnn.flags(enabled=False):
+        y = F.gelu(x)
+        recipe = recipe_of(recorder, y)
+    assert torch._C._get_mkldnn_enabled()
+    assert same_bits(run(recipe, x), y)
+    assert torch._C._get_mkldnn_enabled()
+
+
 def test_estimates(recorder: Recorder, x: torch.Tensor) -> None:
     recipe = recipe_of(recorder, F.gelu(x) * x)
     assert recipe.nbytes == 64 * 32 * 4

@@ -27,6 +27,9 @@ from .wear import WearMeter, parse_rating, parse_write_budget, write_budget_per_
 
 __all__ = ["Parts", "Wishes", "assemble"]
 
+# Bytes: a volume gives room in multiples of it.
+_GRAIN = 4096
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -105,6 +108,8 @@ def assemble(
     host_bytes, backlog_bytes = parse_size("host", host), parse_size("backlog", backlog)
     prefetch_bytes = parse_size("prefetch", prefetch)
     disk_bytes = 0 if spill is None else parse_size("ssd", ssd)
+    if 0 < disk_bytes < _GRAIN:
+        raise ValueError(f"ssd={ssd!r}: a disk tier takes {_GRAIN} bytes at least, or 0 for none")
     directories = [] if spill is None else parse_paths(spill)
     selection = Selection(parse_size("min_bytes", min_bytes))
     if streams_only:

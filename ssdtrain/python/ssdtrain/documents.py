@@ -38,7 +38,7 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # Numbers of thousands of digits, deep nesting.
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("format") != kind:
         raise ValueError(f'{path} is not a file of this kind: its "format" must be "{kind}"')

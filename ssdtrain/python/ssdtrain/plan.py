@@ -272,6 +272,10 @@ class Plan:
 def _check_group(plan: GroupPlan, name: str) -> None:
     names = ("drop_at", "read_at", "load_at", "need_at")
     ticks = [(field, getattr(plan, field)) for field in names]
+    for field, number in (("nbytes", plan.nbytes), *ticks):
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if not is_whole and (number is not None or field == "nbytes"):
+            raise TypeError(f"{name}: {field} is {number!r}, not a whole number")
     if plan.nbytes < 0:
         raise ValueError(f"{name}: nbytes is {plan.nbytes}, less than 0")
     if plan.where in (Where.KEEP, Where.RECOMPUTE):

@@ -62,7 +62,8 @@ class QuickSaving(Saving):
         guard, stores = self._lock, self._stores
         lock = guard.lock
         if (
-            (base.requires_grad and base.is_leaf)
+            not base.requires_grad  # It may be filled later: see ssdtrain.late_writes.
+            or base.is_leaf
             or type(base) is not _Tensor
             or storage.data_ptr() % ALIGNMENT
             or key in self._excluded

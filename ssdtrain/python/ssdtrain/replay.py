@@ -50,15 +50,16 @@ class RandomState:
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """Settings of a thread on which the last bit of a vectorised CPU kernel depends."""
+    """Settings on which the last bit of a vectorised CPU kernel depends."""
 
     threads: int
     flushes_denormals: bool
+    uses_onednn: bool
 
     @classmethod
     def now(cls) -> CpuState:
         """Those of this thread."""
-        return cls(torch.get_num_threads(), _DENORMAL * _ONE == 0.0)
+        return cls(torch.get_num_threads(), _DENORMAL * _ONE == 0.0, torch._C._get_mkldnn_enabled())
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -75,6 +76,8 @@ class CpuState:
             torch.set_num_threads(self.threads)
         if self.flushes_denormals != present.flushes_denormals:
             torch.set_flush_denormal(self.flushes_denormals)
+        if self.uses_onednn != present.uses_onednn:  # Has kernels of its own, for GELU.
+            torch._C._set_mkldnn_enabled(self.uses_onednn)
 
 
 # Operands of a multiplication that no compiler folds.

@@ -7,6 +7,7 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from .late_writes import is_written_after_the_save
 from .storage import ALIGNMENT, ByteRange, byte_range
 from .subclasses import is_parameter
 
@@ -94,6 +95,8 @@ class Selection:
             return "smaller than min_bytes"
         if (tensor.data_ptr() - first) % ALIGNMENT:
             return "storage not aligned"  # No copy could be laid out alike.
+        if is_written_after_the_save(tensor):
+            return "filled after the save"
         reason = self._reason_of_device(tensor)
         if reason is not None:
             return reason
