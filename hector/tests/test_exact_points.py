@@ -96,3 +96,21 @@ def test_a_weight_of_one_row_on_graphs_of_one(case, counts):
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_slopes_too_large_for_the_dtype_meet_gradients_of_zero(dtype):
+    # The slope of rsqrt(1e-5) is 1.6e7, which float16 does not hold.
+    g, make = graph(), maker(torch.float32)
+    x = torch.full((13, 4), 0.25, dtype=dtype).requires_grad_()
+    weight = make(4).detach().to(dtype).requires_grad_()
+
+    def layer(g, x, b):
+        return F.layer_norm(x[g.src], (4,)) * b
+
+    expected = outputs_and_gradients(layer, g, (x, weight))
+    found = outputs_and_gradients(hector.compile(layer), g, (x, weight))
+    for a, b in zip(found, expected, strict=True):
+        assert a.isfinite().all()
+        largest = float(b.detach().abs().max())
+        torch.testing.assert_close(a, b, rtol=0, atol=8 * torch.finfo(dtype).eps * largest)

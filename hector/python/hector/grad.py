@@ -147,8 +147,15 @@ def _power(b: Builder, y: Value) -> Value:
     return _scaled(b, lower, exponent)
 
 
-def _cube(b: Builder, y: Value) -> Value:
-    return b.emit("mul", y, b.emit("mul", y, y))
+def _times_power(b: Builder, g: Value, y: Value, exponent: int) -> Value:
+    """``g * y**exponent``, one factor after the other.
+
+    A power by itself overflows in fp16 where its product with a small gradient does not: the
+    gradient of a layer norm of equal numbers would be infinity times zero.
+    """
+    for _ in range(exponent):
+        g = b.emit("mul", g, y)
+    return g
 
 
 def _larger(b: Builder, y: Value, g: Value, of: int) -> Value:
@@ -210,8 +217,8 @@ RULES: dict[str, Rule] = {
     "exp": _slope(lambda b, y: y),
     "log": _one(lambda b, y, g: b.emit("div", g, y.operands[0])),
     "sqrt": _one(lambda b, y, g: b.emit("div", _scaled(b, g, 0.5), y)),
-    "rsqrt": _slope(lambda b, y: _scaled(b, _cube(b, y), -0.5)),
-    "reciprocal": _slope(lambda b, y: b.emit("neg", b.emit("mul", y, y))),
+    "rsqrt": _one(lambda b, y, g: _scaled(b, _times_power(b, g, y, 3), -0.5)),
+    "reciprocal": _one(lambda b, y, g: b.emit("neg", _times_power(b, g, y, 2))),
     "abs": _slope(_on_input("sign")),
     "relu": _one(lambda b, y, g: b.emit("gate", g, y.operands[0])),
     "leaky_relu": _slope(_on_input("leaky_step", "slope")),
