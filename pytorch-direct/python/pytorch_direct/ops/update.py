@@ -93,8 +93,6 @@ def change_rows(
             f"ids of strides {ids.stride()} and rows of strides {rows.stride()}: both have to be "
             "contiguous, since kernels read them by address; call contiguous()"
         )
-    if not (ids.is_contiguous() and rows.is_contiguous()):
-        raise ValueError("change_rows reads ids and rows side by side: make them contiguous")
     by_id, order = ids, None
     if not is_sorted:
         by_id, order = torch.sort(ids.to(torch.int64), stable=True)
