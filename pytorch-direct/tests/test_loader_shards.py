@@ -105,7 +105,7 @@ def test_samplers_give_the_order(graph):
 
 
 RANK = """
-import sys, warnings
+import os, sys, warnings
 import torch
 import torch.distributed as dist
 from pytorch_direct import Graph, NeighborLoader, rmat
@@ -137,7 +137,9 @@ for epoch in range(2):
     assert sorted(set(mine[0] + mine[1])) == list(range(101))
 assert parts[0][0] != parts[0][7]
 dist.destroy_process_group()
-print("done")
+print("done", flush=True)
+# DistributedDataParallel over gloo aborts some processes at their end, torch alone 2 of 50.
+os._exit(0)
 """
 
 
