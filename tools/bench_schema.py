@@ -69,6 +69,12 @@ class Row:
     met: bool | None = None
     note: str = ""
 
+    def line(self) -> str:
+        """Return what a benchmark prints of the row when it has it."""
+        ratio = "" if self.ratio is None else f", ratio {self.ratio:.3f}"
+        met = "" if self.met is None else f", {'met' if self.met else 'MISSED'}: {self.target}"
+        return f"-- {self.work}: {self.ours:.4g} {self.unit}{ratio}{met}; {self.note}"
+
 
 def arguments(description: str | None) -> argparse.Namespace:
     """Parse the command line that every benchmark program has: ``--json PATH`` and ``--quick``."""

@@ -23,7 +23,8 @@ import torch
 from bench_schema import Row
 
 from pytorch_direct import UnifiedTensor, check, gather, gather_model
-from pytorch_direct.cli.measure import copy_rate, gather_rate, host_table, rows_of, seconds
+from pytorch_direct.cli.measure import copy_rate, gather_rate, host_table, rows_of
+from pytorch_direct.timing import seconds
 
 SECTIONS = ("small", "unaligned", "cast", "training", "cpu", "register", "large", "heat")
 SMALL_TARGETS = {64: 0.3, 128: 0.6, 256: 0.9, 512: 0.9, 1024: 0.9, 2048: 0.9, 4096: 0.9}

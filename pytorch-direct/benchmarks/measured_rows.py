@@ -72,9 +72,7 @@ class Results:
     def add(self, row: bench_schema.Row) -> None:
         """Take a row, show it, write the file."""
         self._rows.append(row)
-        ratio = "" if row.ratio is None else f", ratio {row.ratio:.3f}"
-        met = "" if row.met is None else f", {'met' if row.met else 'MISSED'}: {row.target}"
-        print(f"-- {row.work}: {row.ours:.4g} {row.unit}{ratio}{met}; {row.note}", flush=True)
+        print(row.line(), flush=True)
         self.write()
 
     def write(self) -> None:

@@ -56,9 +56,7 @@ class Results:
         """Take rows, in the place of earlier ones of the same work, and show them."""
         for row in rows:
             self._rows = [*(other for other in self._rows if other.work != row.work), row]
-            ratio = "" if row.ratio is None else f", ratio {row.ratio:.3f}"
-            met = "" if row.met is None else f", {'met' if row.met else 'MISSED'}: {row.target}"
-            print(f"-- {row.work}: {row.ours:.4g} {row.unit}{ratio}{met}; {row.note}", flush=True)
+            print(row.line(), flush=True)
 
     def remember(self, work: str, found: Measured, name: str | None = None) -> None:
         """Keep raw figures."""

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +24,7 @@ from pytorch_direct.ops.gather_model import (
     set_gather_model,
 )
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
+from pytorch_direct.timing import seconds
 
 __all__ = ["Measured", "calibrate", "fit"]
 
@@ -150,8 +149,8 @@ def _measure_table(table: UnifiedTensor) -> Measured:
         rates[width] = {}
         for blocks in BLOCKS:
             set_gather_model(dataclasses.replace(built_in_model(), host_blocks=blocks))
-            seconds = _seconds(partial(gather, rows, ids, out=out, order="none"))
-            rates[width][blocks] = out.numel() / seconds
+            took = seconds(partial(gather, rows, ids, out=out, order="none"), ids.device)
+            rates[width][blocks] = out.numel() / took
     narrow = {}
     set_gather_model(built_in_model())
     size = 64 << 20
@@ -159,7 +158,7 @@ def _measure_table(table: UnifiedTensor) -> Measured:
         part = table[:size].view(-1, _NARROW)
         some = torch.randint(0, part.shape[0], (_IDS,), device="cuda")
         taken = torch.empty(_IDS, _NARROW, dtype=torch.uint8, device="cuda")
-        narrow[size] = _seconds(partial(gather, part, some, out=taken, order="none"))
+        narrow[size] = seconds(partial(gather, part, some, out=taken, order="none"), some.device)
         size *= 2
     sorts = {}
     # From the GPU's own memory, so that the gather itself is next to nothing.
@@ -167,24 +166,10 @@ def _measure_table(table: UnifiedTensor) -> Measured:
     for count in (_IDS >> 4, _IDS):
         some = torch.randint(0, near.shape[0], (count,), device="cuda")
         rows = torch.empty(count, 16, dtype=torch.uint8, device="cuda")
-        ordered = _seconds(partial(gather, near, some, out=rows, order="address"))
-        given = _seconds(partial(gather, near, some, out=rows, order="none"))
+        ordered = seconds(partial(gather, near, some, out=rows, order="address"), near.device)
+        given = seconds(partial(gather, near, some, out=rows, order="none"), near.device)
         sorts[count] = max(0.0, ordered - given)
     return Measured(torch.cuda.get_device_name(), rates[4096], rates[256], narrow, _IDS, sorts)
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    run()
-    times: list[float] = []
-    for _ in range(5):
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return statistics.median(times)
 
 
 def main() -> None:

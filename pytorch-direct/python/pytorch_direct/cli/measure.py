@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times, rates and tables with a known pattern, on a GPU or the CPU; what measuring shares.
+"""Rates and tables with a known pattern, on a GPU or the CPU; what measuring shares.
 
 Not a benchmark and no picture: it is used by the command line and by the benchmark programs.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +17,7 @@ from pytorch_direct.graph.device import as_device
 from pytorch_direct.ops.bad_ids import check
 from pytorch_direct.ops.gather import gather
 from pytorch_direct.tensor.unified_tensor import UnifiedTensor, unified
+from pytorch_direct.timing import seconds
 
 __all__ = [
     "copy_rate",
@@ -27,7 +25,6 @@ __all__ = [
     "host_table",
     "measuring_device",
     "rows_of",
-    "seconds",
     "verify_rows",
 ]
 
@@ -46,26 +43,6 @@ def measuring_device(name: str | None = None) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UnsupportedError(f"{device} was asked for, but torch sees no GPU here")
     return as_device(device)
-
-
-def seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
-    """Return the median time of a run, after one that is not counted; on a GPU the GPU's time."""
-    run()
-    times: list[float] = []
-    for _ in range(repeats):
-        if device.type == "cuda":
-            start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            start.record()
-            run()
-            end.record()
-            end.synchronize()
-            times.append(start.elapsed_time(end) / 1e3)
-        else:
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def copy_rate(device: torch.device, nbytes: int = 1 << 30) -> float:
