@@ -66,6 +66,7 @@ def test_workers_and_pinning_are_said_once(graph, monkeypatch):
         ({"device": "meta"}, UnsupportedError, "CPU or CUDA"),
         ({"graph_device": "cuda:0"}, ValueError, "that a GPU samples"),
         ({"input_nodes": [NODES]}, IndexError, "node 100 at position 0"),
+        ({"input_nodes": [3, NODES, -1]}, IndexError, "node 100 at position 1"),
         ({"input_nodes": [-1]}, IndexError, "node -1"),
         ({"input_nodes": [0.5]}, TypeError, "ids or be a mask"),
         ({"input_nodes": [[1, 2]]}, ValueError, "one dimension"),

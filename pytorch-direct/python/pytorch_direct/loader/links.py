@@ -12,6 +12,7 @@ from pytorch_direct.graph.build import as_times
 from pytorch_direct.graph.graph import EDGE, EdgeType, Graph
 from pytorch_direct.loader.seeds import on_host
 from pytorch_direct.loader.sources import Source
+from pytorch_direct.ops.arguments import first_outside
 from pytorch_direct.sampling.negative import NegativeSampling
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
 from pytorch_direct.sampling.pending import PendingSample
@@ -98,9 +99,8 @@ def link_seeds(
         )
     index = index.to(torch.int64)
     for end, name in ((0, kind[0]), (1, kind[2])):
-        bad = (index[end] < 0) | (index[end] >= graph.num_nodes[name])
-        if bool(bad.any()):
-            position = int(bad.nonzero()[0])
+        position = first_outside(index[end], graph.num_nodes[name])
+        if position is not None:
             raise IndexError(
                 f"edge_label_index[{end}]: node {int(index[end, position])} at position {position} "
                 f"is not in [0, {graph.num_nodes[name]})"

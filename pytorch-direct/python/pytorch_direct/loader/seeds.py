@@ -11,6 +11,7 @@ import torch
 
 from pytorch_direct.graph.build import as_times
 from pytorch_direct.graph.graph import NODE, Graph
+from pytorch_direct.ops.arguments import first_outside
 from pytorch_direct.sampling.neighbor_sampler import NeighborSampler
 from pytorch_direct.sampling.pending import PendingSample
 
@@ -124,13 +125,10 @@ def _ids(given: Any, nodes: int) -> tuple[torch.Tensor, bool]:
     if ids.dtype.is_floating_point or ids.dtype.is_complex:
         raise TypeError(f"input_nodes must hold ids or be a mask, not {ids.dtype}")
     ids = ids.to(torch.int64)
-    if ids.numel():
-        low, high = (int(bound) for bound in torch.aminmax(ids))
-        if low < 0 or high >= nodes:
-            bad = low if low < 0 else high
-            raise IndexError(
-                f"input_nodes: node {bad} at position {int((ids == bad).nonzero()[0])} is not in "
-                f"[0, {nodes})"
-            )
+    position = first_outside(ids, nodes)
+    if position is not None:
+        raise IndexError(
+            f"input_nodes: node {int(ids[position])} at position {position} is not in [0, {nodes})"
+        )
     # The caller may change its tensor between epochs.
     return ids.clone(), False
