@@ -126,7 +126,7 @@ def test_names_of_gpu_benchmarks_may_stand_behind_the_options(
     assert ran[0][-2:] == ["core", "hec"]
 
 
-def test_line_of_a_row():
+def test_line_of_a_row() -> None:
     row = Row("rows", 1234.5, "GB/s", ratio=0.5, target=">= 0.9", met=False, note="n")
     assert row.line() == "-- rows: 1234 GB/s, ratio 0.500, MISSED: >= 0.9; n"
     assert Row("rows", 2, "ms").line() == "-- rows: 2 ms; "
