@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import torch
 from pyg_layers import PYG, make_pyg
 
 import hector
+from datapath_core.commands import with_threads_that_sleep
 from hector.measure.layers import LAYERS, Layer
 from hector.measure.shapes import SHAPES, Shape
 from hector.measure.timing import Run, runner
@@ -110,20 +109,9 @@ def rows(
     return made
 
 
-def _with_threads_that_sleep() -> None:
-    """Start this process again if its idle OpenMP threads would spin.
-
-    On a busy machine those threads take the processors from the ones that compute, ours and the
-    peers' alike. The policy is read when torch is loaded, which has happened by now.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
 def main() -> None:
     """Time every layer and write the results after each."""
-    _with_threads_that_sleep()
+    with_threads_that_sleep()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True, help="where the results go")
     parser.add_argument("--quick", action="store_true", help="the smallest graph, to see it run")

@@ -255,18 +255,6 @@ def test_blocks_are_the_largest_list_of_equal_modules(work: rok.Work) -> None:
         rok.find_blocks(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
 
 
-def test_factories_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "rok_script_under_test.py"
-    script.write_text("import rok_beside_it\nmake = lambda: rok_beside_it.THREE\n")
-    (tmp_path / "rok_beside_it.py").write_text("THREE = (1, 2, 3)\n")
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
-    assert rok.load_factory(f"{script}:make")() == (1, 2, 3)
-    assert rok.load_factory("json:dumps") is json.dumps
-    for wrong in ("make", ":make", "json:", "json:nothing", "no_such_module:f", "no.py:f"):
-        with pytest.raises(ValueError, match=r"factory|function|module|file"):
-            rok.load_factory(wrong)
-
-
 @pytest.mark.parametrize(
     "made", [None, (1, 2), (1, 2, 3, 4, 5), (1, len, len), (torch.nn.ReLU(), 2, len)]
 )

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datapath_core import Error, __version__, _measure, _tune, describe, settings
+from datapath_core import __version__, _measure, _tune, describe, settings
+from datapath_core.commands import exit_status
 
 __all__ = ["main"]
 
@@ -28,14 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    try:
-        status: int = options.run(options)
-    except (Error, OSError, ValueError) as error:
-        print(f"datapath {options.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return status
+    return exit_status(f"datapath {options.command}", lambda: options.run(options))
 
 
 def _parser() -> argparse.ArgumentParser:

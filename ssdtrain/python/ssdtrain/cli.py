@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from datapath_core import Error
+from datapath_core.commands import exit_status, load_factory, with_threads_that_sleep
 from datapath_core.settings import parse_bytes
 
 from . import __version__, rok
@@ -49,31 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 after an error, 2 for a wrong command line, 130 after Ctrl-C.
+        0; 1 after an error or where nobody reads on, 2 for a wrong command line, 130 after Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     if arguments is None and options.command == "rok":
-        _with_threads_that_sleep()
+        with_threads_that_sleep()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
-    try:
-        status: int = options.run(options)
-    except (Error, OSError, ValueError, TypeError) as error:
-        print(f"ssdtrain {options.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return status
-
-
-def _with_threads_that_sleep() -> None:
-    """Start this process again if its idle OpenMP threads would spin.
-
-    On a busy machine those threads take the processors from the ones that move bytes, and what is
-    measured is that. The policy is read when torch is loaded, which has happened by now.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return exit_status(f"ssdtrain {options.command}", lambda: options.run(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -249,7 +230,7 @@ def _rok(options: argparse.Namespace) -> int:
 
     from . import rok_report
 
-    work = rok.as_work(rok.load_factory(options.factory)())
+    work = rok.as_work(load_factory(options.factory)())
     strategies = [name.strip() for name in options.strategies.split(",")]
     for size in ("host", "ssd", "min_bytes", "backlog", "prefetch"):
         parse_bytes(getattr(options, size))

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
-import importlib.util
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from .rok_running import Keeping, Offloading, Recomputing
 
-__all__ = ["STRATEGIES", "Row", "Work", "as_work", "find_blocks", "load_factory", "measure"]
+__all__ = ["STRATEGIES", "Row", "Work", "as_work", "find_blocks", "measure"]
 
 STRATEGIES = ("keep", "recompute", "offload", "planned")
 
@@ -98,41 +94,6 @@ class Row:
     throughput: float | None = None
     unit: str = ""
     bytes: dict[str, int] = field(default_factory=dict)
-
-
-def load_factory(name: str) -> Callable[[], Any]:
-    """Return the function that "script.py:make" or "package.module:make" names.
-
-    Raises
-    ------
-    ValueError
-        If there is no such file, module or function.
-    """
-    where, colon, attribute = name.rpartition(":")
-    if not colon or not where or not attribute:
-        raise ValueError(f"{name!r} names no factory: 'script.py:make' or 'module:make' wanted")
-    path = Path(where)
-    if where.endswith(".py"):
-        if not path.is_file():
-            raise ValueError(f"there is no file {where}")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise ValueError(f"{where} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        # Pickling and dataclasses of the script look its module up by name; what stands beside it
-        # is imported as if it were run.
-        sys.modules.setdefault(path.stem, module)
-        sys.path.insert(0, str(path.resolve().parent))
-        spec.loader.exec_module(module)
-    else:
-        try:
-            module = importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise ValueError(f"no module {where!r}: {error}") from None
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        raise ValueError(f"{where} has no function {attribute!r}")
-    return factory  # type: ignore[no-any-return]
 
 
 def as_work(made: Any) -> Work:

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from datapath_core import Error
+from datapath_core.commands import exit_status, with_threads_that_sleep
 from hector.cli import bench, explain
 from hector.measure.layers import LAYERS
 from hector.measure.shapes import SHAPES
@@ -44,41 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     if arguments is None and options.command == "bench":
-        _with_threads_that_sleep()
-    try:
-        if options.command == "explain":
-            explain.run(
-                options.where, options.rest, gradients=not options.no_grad,
-                everything=options.all, svg=options.svg,
-            )  # fmt: skip
-        else:
-            bench.run(
-                bench.Request(
-                    options.graphs, options.layers, options.width, options.heads, options.dtype,
-                    options.scale, options.device, options.seconds,
-                ),
-                json=options.json, picture=options.picture,
-            )  # fmt: skip
-    except BrokenPipeError:  # as of ``hector explain .. | head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (Error, OSError, ValueError, TypeError) as error:
-        print(f"hector {options.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+        with_threads_that_sleep()
+    return exit_status(f"hector {options.command}", lambda: _run(options))
 
 
-def _with_threads_that_sleep() -> None:
-    """Start this process again if its idle OpenMP threads would spin.
-
-    On a busy machine those threads take the processors from the ones that compute, and what is
-    measured is that. The policy is read when torch is loaded, which has happened by now.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+def _run(options: argparse.Namespace) -> None:
+    if options.command == "explain":
+        explain.run(
+            options.where, options.rest, gradients=not options.no_grad,
+            everything=options.all, svg=options.svg,
+        )  # fmt: skip
+    else:
+        bench.run(
+            bench.Request(
+                options.graphs, options.layers, options.width, options.heads, options.dtype,
+                options.scale, options.device, options.seconds,
+            ),
+            json=options.json, picture=options.picture,
+        )  # fmt: skip
 
 
 def _names(known: Sequence[str]) -> Callable[[str], list[str]]:

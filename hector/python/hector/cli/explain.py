@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hector.cli.load import load_factory
+from datapath_core.commands import load_factory
 from hector.compiled import Compiled
 from hector.entry import compile
 from hector.explain import Explanation

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from datapath_core.errors import Error
+from datapath_core.commands import exit_status, with_threads_that_sleep
 from pytorch_direct.cli import bench, trace
 from pytorch_direct.cli.training import Workload
 
@@ -37,41 +35,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 after an error, 2 for a wrong command line, 130 after Ctrl-C.
+        0; 1 after an error or where nobody reads on, 2 for a wrong command line, 130 after Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     if arguments is None:
-        _with_threads_that_sleep()
-    try:
-        work = Workload(
-            int(options.nodes * 1e6), int(options.edges * 1e6), options.width, options.fanouts,
-            options.batch_size, options.hidden,
+        with_threads_that_sleep()
+    return exit_status(f"pytorch-direct {options.command}", lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    work = Workload(
+        int(options.nodes * 1e6), int(options.edges * 1e6), options.width, options.fanouts,
+        options.batch_size, options.hidden,
+    )  # fmt: skip
+    if options.command == "bench":
+        request = bench.Request(
+            options.device, options.only, options.gib, options.widths, options.count,
+            work, options.batches,
         )  # fmt: skip
-        if options.command == "bench":
-            request = bench.Request(
-                options.device, options.only, options.gib, options.widths, options.count,
-                work, options.batches,
-            )  # fmt: skip
-            bench.run(request, json=options.json, csv=options.csv, picture=options.picture)
-        else:
-            trace.run(work, options.device, options.batches, options.out)
-    except (Error, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        print(f"pytorch-direct {options.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
-def _with_threads_that_sleep() -> None:
-    """Start this process again if its idle OpenMP threads would spin.
-
-    They would take the processors from those that work, and from a loader's thread. The policy is
-    read when torch is loaded, which has happened by now.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        bench.run(request, json=options.json, csv=options.csv, picture=options.picture)
+    else:
+        trace.run(work, options.device, options.batches, options.out)
 
 
 def _numbers(least: int) -> Callable[[str], list[int]]:
