@@ -22,6 +22,7 @@ WANTED = {
         r"datapath_core/__init__\.py", r"datapath_core/_core\.pyi", r"datapath_core/_core\..*\.so",
         r"datapath_core/libdatapath\.so", r"datapath_core/include/datapath/datapath\.h",
         r"datapath_core/include/datapath/datapath\.hpp",
+        r"datapath_core/include/datapath/python/gil\.hpp",
         r"datapath_core/lib/cmake/datapath/datapath-config\.cmake",
     ],
     "pytorch_direct": [r"pytorch_direct/__init__\.py", r"pytorch_direct/_native\..*\.so"],

@@ -5,10 +5,15 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 namespace datapath::python {
 
-std::uint64_t to_unsigned(py::handle value, char const* what)
+namespace {
+
+/// A whole number within bounds, which `bounds` names for the message.
+long long to_integer(
+  py::handle value, char const* what, long long least, long long most, char const* bounds)
 {
   // Integers of numpy and torch count, floats do not: PyNumber_Index draws that line.
   auto const number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
@@ -18,11 +23,25 @@ std::uint64_t to_unsigned(py::handle value, char const* what)
   }
   int overflow       = 0;
   auto const integer = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  if (overflow != 0 || integer < 0) {
-    raise_value_error(std::string{what} + " must be in 0..2^63-1, not " +
+  if (overflow != 0 || integer < least || integer > most) {
+    raise_value_error(std::string{what} + " must be in " + bounds + ", not " +
                       py::str(number).cast<std::string>());
   }
-  return static_cast<std::uint64_t>(integer);
+  return integer;
+}
+
+}  // namespace
+
+std::uint64_t to_unsigned(py::handle value, char const* what)
+{
+  return static_cast<std::uint64_t>(
+    to_integer(value, what, 0, std::numeric_limits<long long>::max(), "0..2^63-1"));
+}
+
+int to_int(py::handle value, char const* what)
+{
+  using Limits = std::numeric_limits<int>;
+  return static_cast<int>(to_integer(value, what, Limits::min(), Limits::max(), "-2^31..2^31-1"));
 }
 
 std::uint64_t to_bytes(py::handle value, char const* what)

@@ -25,6 +25,9 @@ template <class Class>
 /// A whole number >= 0. TypeError for what is none, ValueError for a negative or too large one.
 [[nodiscard]] std::uint64_t to_unsigned(py::handle value, char const* what);
 
+/// A whole number that an int holds. TypeError for what is none, ValueError for one out of range.
+[[nodiscard]] int to_int(py::handle value, char const* what);
+
 /// As to_unsigned, but "8GiB" is accepted too.
 [[nodiscard]] std::uint64_t to_bytes(py::handle value, char const* what);
 

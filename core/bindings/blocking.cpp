@@ -45,7 +45,7 @@ void run_interruptibly(std::function<void()> body)
   }}.detach();
   while (true) {
     {
-      py::gil_scoped_release const released;
+      GilReleased const released;
       std::unique_lock lock{progress->mutex};
       if (progress->changed.wait_for(
             lock, std::chrono::nanoseconds{signal_slice}, [&] { return progress->ended; })) {

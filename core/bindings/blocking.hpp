@@ -5,6 +5,7 @@
 
 #include "graveyard.hpp"
 
+#include <datapath/python/gil.hpp>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
@@ -41,7 +42,7 @@ void let_go(Handle& handle) noexcept
   }
   PyThreadState* const state = PyEval_SaveThread();
   handle                     = Handle{};
-  PyEval_RestoreThread(state);
+  take_gil(state);
 }
 
 }  // namespace datapath::python

@@ -50,7 +50,7 @@ void record_use(PyBuffer const& buffer, py::handle stream)
       "the buffer has no device whose stream could be meant: " +
       std::string{buffer.info.reason == nullptr ? "plain memory" : buffer.info.reason});
   }
-  py::gil_scoped_release const released;
+  GilReleased const released;
   buffer.handle.record_use(device, handle);
 }
 

@@ -12,7 +12,7 @@ using client::detail::check;
 PyDeviceMemory::PyDeviceMemory(client::Device from, std::uint64_t size)
   : device{std::move(from)}, is_cuda{false}, ordinal{-1}, nbytes{size}, address{0}
 {
-  py::gil_scoped_release const released;
+  GilReleased const released;
   auto const info = device.info();
   is_cuda         = info.is_cuda != 0;
   ordinal         = is_cuda ? info.ordinal : -1;
@@ -23,14 +23,14 @@ PyDeviceMemory::PyDeviceMemory(client::Device from, std::uint64_t size)
 PyDeviceMemory::~PyDeviceMemory()
 {
   if (interpreter_ends()) { return; }
-  py::gil_scoped_release const released;
+  GilReleased const released;
   if (address != 0) { dp_device_free(device.get(), address); }
   device = {};
 }
 
 client::Device open_device(std::string const& name)
 {
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return client::Device{name};
 }
 
@@ -72,7 +72,7 @@ void bind_device(py::module_& module)
     .def(
       "create_stream",
       [](PyDevice const& self, int priority) {
-        py::gil_scoped_release const released;
+        GilReleased const released;
         return self.handle.create_stream(priority);
       },
       py::arg("priority") = 0,
@@ -89,7 +89,7 @@ void bind_device(py::module_& module)
       "destroy_stream",
       [](PyDevice const& self, py::handle stream) {
         auto const handle = to_stream(stream);
-        py::gil_scoped_release const released;
+        GilReleased const released;
         self.handle.destroy_stream(handle);
       },
       py::arg("stream"))
@@ -97,7 +97,7 @@ void bind_device(py::module_& module)
       "is_capturing",
       [](PyDevice const& self, py::handle stream) {
         auto const handle = to_stream(stream);
-        py::gil_scoped_release const released;
+        GilReleased const released;
         return self.handle.is_capturing(handle);
       },
       py::arg("stream"))

@@ -2,6 +2,8 @@
 #include "buffer.hpp"
 #include "dlpack.hpp"
 
+#include <datapath/python/gil.hpp>
+
 namespace datapath::python {
 
 namespace {
@@ -32,7 +34,7 @@ void let_go_of(Managed* managed) noexcept
     static_cast<void>(exported->buffer.release());
   }
   delete exported;
-  if (has_gil) { PyEval_RestoreThread(state); }
+  if (has_gil) { take_gil(state); }
 }
 
 template <class Managed>

@@ -35,14 +35,14 @@ PyEngine make_engine(std::optional<std::string> const& backend,
   options.threads            = to_count(threads, "threads");
   options.direct             = to_switch(direct);
   options.max_inflight_bytes = to_bytes_or_default(max_inflight_bytes, "max_inflight_bytes");
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return PyEngine{client::Engine{options}};
 }
 
 PyFile open_file(PyEngine const& engine, py::handle path, std::string const& mode)
 {
   auto name = to_path(path);
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return PyFile{engine.handle.open(name, mode), std::move(name)};
 }
 
@@ -154,7 +154,7 @@ void bind_engine(py::module_& module)
     .def(
       "describe_json",
       [](PyEngine const& self) { return self.handle.describe(); },
-      py::call_guard<py::gil_scoped_release>())
+      py::call_guard<GilReleased>())
     .def(
       "close", &close<PyEngine>, "End what is in flight, then refuse more. May be called again.");
 }
@@ -175,7 +175,7 @@ void bind_file(py::module_& module)
     .def_property_readonly(
       "size",
       [](PyFile const& self) {
-        py::gil_scoped_release const released;
+        GilReleased const released;
         return self.handle.size();
       },
       "Size in bytes, asked from the file system at each use.")
@@ -217,7 +217,7 @@ PyVolume make_volume(std::vector<py::object> const& directories,
   options.reserve_bytes = to_bytes_or_default(reserve_bytes, "reserve_bytes");
   auto const held       = engine == nullptr ? client::Engine{} : engine->handle;
   options.engine        = held.get();
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return PyVolume{client::Volume{names, options}};
 }
 
@@ -225,7 +225,7 @@ PyExtent allocate_extent(PyVolume const& volume, py::handle nbytes)
 {
   auto const size = to_bytes(nbytes, "nbytes");
   drain_graveyard();
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return PyExtent{volume.handle.allocate(size)};
 }
 
@@ -233,7 +233,7 @@ py::dict volume_stats(PyVolume const& volume)
 {
   // Waits while another thread makes the volume's files grow.
   auto const known = [&] {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     return volume.handle.stats();
   }();
   py::dict result;
@@ -276,7 +276,7 @@ void bind_volume(py::module_& module)
     .def(
       "describe_json",
       [](PyVolume const& self) { return self.handle.describe(); },
-      py::call_guard<py::gil_scoped_release>())
+      py::call_guard<GilReleased>())
     .def("close",
          &close<PyVolume>,
          "End what is in flight, then give back all extents and files. May be called again.");
@@ -294,7 +294,7 @@ void bind_extent(py::module_& module)
     .def(
       "free",
       [](PyExtent const& self) {
-        py::gil_scoped_release const released;
+        GilReleased const released;
         self.handle.free();
       },
       "Give the bytes back, once I/O in flight on them has ended. Later I/O is a ValueError.")

@@ -23,6 +23,28 @@ bool holds_objects(char const* format)
   return false;
 }
 
+/// Why PyObject_GetBuffer refused, as a ValueError with its error as the cause.
+[[noreturn]] void reject_buffer(py::handle object, Access access)
+{
+  py::error_already_set cause;
+  std::string text;
+  Py_buffer probe{};
+  if (access == Access::write &&
+      PyObject_GetBuffer(object.ptr(), &probe, PyBUF_C_CONTIGUOUS) == 0) {
+    PyBuffer_Release(&probe);
+    text = "the buffer is read-only (" + type_name(object) +
+           "), and its bytes would be written; numpy.array makes a writable copy, and "
+           "register(..., read_only=True) pins one as it is";
+  } else {
+    PyErr_Clear();
+    text = "a buffer must be contiguous in row-major order: " + type_name(object) +
+           " says: " + py::str(cause.value()).cast<std::string>() +
+           "; numpy.ascontiguousarray makes a contiguous copy";
+  }
+  py::raise_from(cause, PyExc_ValueError, text.c_str());
+  throw py::error_already_set{};
+}
+
 [[noreturn]] void reject_objects()
 {
   raise_type_error(
@@ -41,16 +63,7 @@ Operand buffer_protocol_operand(py::handle object, Access access, Kept& kept)
     PyErr_Clear();
     if (PyObject_GetBuffer(object.ptr(), view, flags) != 0) {
       kept.drop_view();
-      py::error_already_set cause;
-      py::raise_from(
-        cause,
-        PyExc_ValueError,
-        ("a buffer must be contiguous in row-major order" +
-         std::string{access == Access::write ? " and, to be read into, writable" : ""} + ": " +
-         type_name(object) + " says: " + py::str(cause.value()).cast<std::string>() +
-         "; numpy.ascontiguousarray makes a contiguous copy")
-          .c_str());
-      throw py::error_already_set{};
+      reject_buffer(object, access);
     }
     if (py::hasattr(object, "dtype") &&
         py::bool_(py::getattr(object.attr("dtype"), "hasobject", py::bool_(false)))) {

@@ -47,7 +47,7 @@ PyPool make_pool(py::handle budget,
   }
   auto on        = device_or_none(device);
   options.device = on.get();
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return PyPool{client::Pool{options}, std::move(on)};
 }
 
@@ -58,7 +58,7 @@ PyBuffer allocate(PyPool const& pool, py::handle nbytes, py::handle alignment)
   drain_graveyard();
   client::Buffer buffer;
   {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     buffer = pool.handle.allocate(size, align);
   }
   return PyBuffer{std::move(buffer), pool.device, false};
@@ -102,7 +102,7 @@ PyBuffer register_object(py::handle object, bool read_only, bool required, PyDev
   client::Buffer buffer;
   {
     auto const owner = owner_of(std::move(kept));
-    py::gil_scoped_release const released;
+    GilReleased const released;
     buffer = client::register_memory(operand.pointer(), operand.nbytes, options, owner);
   }
   return PyBuffer{std::move(buffer), std::move(on), read_only};
@@ -144,7 +144,7 @@ void bind_pool(py::module_& module)
       "trim",
       [](PyPool const& self) {
         drain_graveyard();
-        py::gil_scoped_release const released;
+        GilReleased const released;
         return self.handle.trim();
       },
       "Give back memory that no buffer uses; returns the bytes.")

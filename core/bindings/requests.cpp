@@ -14,7 +14,7 @@ client::Ticket submit_host(DiskEnd const& end,
                            std::unique_ptr<Kept> kept)
 {
   auto const owner = owner_of(std::move(kept));
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return end.on_host(requests, owner);
 }
 
@@ -37,7 +37,7 @@ client::Ticket submit_device(DiskEnd const& end,
   options.after_streams      = streams.data();
   options.after_stream_count = streams.size();
   options.owner              = owner_of(std::move(kept));
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return access == Access::write ? scheduler.transfer(on_device, on_disk, memory.nbytes, options)
                                  : scheduler.transfer(on_disk, on_device, memory.nbytes, options);
 }

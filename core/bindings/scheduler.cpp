@@ -45,7 +45,7 @@ PyScheduler make_scheduler(PyDevice const& device,
   }
   options.chunk_bytes = to_bytes_or_default(chunk_bytes, "chunk_bytes");
   options.credits     = to_bytes_or_default(credits, "credits");
-  py::gil_scoped_release const released;
+  GilReleased const released;
   auto const info = device.handle.info();
   return PyScheduler{
     client::Scheduler{device.handle, options}, device.handle, info.is_cuda != 0, info.ordinal};
@@ -116,7 +116,7 @@ void bind_scheduler(py::module_& module)
       "stream",
       [](PyScheduler const& self, std::string const& lane) {
         auto const number = to_lane(lane);
-        py::gil_scoped_release const released;
+        GilReleased const released;
         return self.handle.stream(number);
       },
       py::arg("lane"),
@@ -132,7 +132,7 @@ void bind_scheduler(py::module_& module)
     .def(
       "describe_json",
       [](PyScheduler const& self) { return self.handle.describe(); },
-      py::call_guard<py::gil_scoped_release>())
+      py::call_guard<GilReleased>())
     .def(
       "close", &close<PyScheduler>, "End what is queued, then refuse more. May be called again.");
 

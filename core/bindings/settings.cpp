@@ -4,6 +4,7 @@
 #include "arguments.hpp"
 
 #include <datapath/datapath.hpp>
+#include <datapath/python/gil.hpp>
 #include <pybind11/stl.h>
 
 namespace datapath::python {
@@ -20,10 +21,8 @@ void bind_settings(py::module_& module)
   module.def("set_setting", &client::set_setting, py::arg("name"), py::arg("value"));
   module.def("reset_setting", &client::reset_setting, py::arg("name"));
   module.def("settings_json", &client::settings_json);
-  module.def("describe_json",
-             &client::describe,
-             py::arg("probe_devices"),
-             py::call_guard<py::gil_scoped_release>());
+  module.def(
+    "describe_json", &client::describe, py::arg("probe_devices"), py::call_guard<GilReleased>());
   module.def(
     "parse_bytes",
     [](py::handle size) { return to_bytes(size, "a size"); },

@@ -26,7 +26,7 @@ client::Scheduler shared_scheduler(int ordinal)
   static std::atomic<pid_t> owner{::getpid()};
   // A child of fork starts anew: what it inherited has its threads in the parent.
   if (owner.exchange(::getpid()) != ::getpid()) { shared.store(new Shared); }
-  py::gil_scoped_release const released;
+  GilReleased const released;
   auto& here = *shared.load();
   std::lock_guard const lock{here.mutex};
   auto& scheduler = here.by_ordinal[ordinal];

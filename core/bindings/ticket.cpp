@@ -48,7 +48,7 @@ void wait_in_slices(Timeout const& timeout, Wait wait)
       slice          = std::min(slice, *timeout.deadline - std::min(now, *timeout.deadline));
     }
     {
-      py::gil_scoped_release const released;
+      GilReleased const released;
       if (check(wait(slice)) != DP_TIMEOUT) { return; }
     }
     check_signals();

@@ -158,7 +158,7 @@ PyTicket transfer(PyScheduler const& scheduler,
                   py::handle destination,
                   py::handle source,
                   py::handle nbytes,
-                  int priority,
+                  py::handle priority,
                   py::handle deadline,
                   py::handle after,
                   py::handle streams)
@@ -178,7 +178,7 @@ PyTicket transfer(PyScheduler const& scheduler,
   auto const before_streams = to_streams(streams, to.memory, from.memory, scheduler);
 
   dp_transfer_options options{};
-  options.priority           = priority;
+  options.priority           = to_int(priority, "priority");
   options.deadline           = due ? monotonic_now() + *due : 0;
   options.after_streams      = before_streams.data();
   options.after_stream_count = before_streams.size();
@@ -187,7 +187,7 @@ PyTicket transfer(PyScheduler const& scheduler,
   options.owner              = owner_of(std::move(kept));
   PyTicket ticket{{}, scheduler.device};
   {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     ticket.parts.push_back(scheduler.handle.transfer(to.place, from.place, size, options));
   }
   return ticket;

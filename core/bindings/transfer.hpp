@@ -33,7 +33,7 @@ struct PyScheduler {
                                 py::handle destination,
                                 py::handle source,
                                 py::handle nbytes,
-                                int priority,
+                                py::handle priority,
                                 py::handle deadline,
                                 py::handle after,
                                 py::handle streams);

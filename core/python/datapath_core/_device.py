@@ -26,4 +26,4 @@ def open_device(device: DeviceLike) -> _core.Device:
     if isinstance(device, _core.Device):
         return device
     name = f"cuda:{device}" if isinstance(device, int) else str(device)
-    return _core.Device("null" if name == "cpu" else name)
+    return _core.Device("null" if name in ("cpu", "cpu:0") else name)

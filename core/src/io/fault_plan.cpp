@@ -29,6 +29,9 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 5> other_faults{
    {"lost", FaultKind::lost},
    {"kill", FaultKind::kill}}};
 
+/// About eleven days: no test waits as long, and nanoseconds of it fit a word.
+constexpr double longest_ms = 1e9;
+
 [[noreturn]] void reject(std::string_view rule, std::string const& why)
 {
   fail(DP_ERR_INVALID,
@@ -53,15 +56,19 @@ std::string_view split(std::string_view& text, char separator)
 }
 
 template <class Number>
-Number number(std::string_view rule, std::string_view key, std::string_view text)
+Number number(
+  std::string_view rule, std::string_view key, std::string_view text, Number least, Number most)
 {
   Number value{};
   auto const end    = text.data() + text.size();
   auto const result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc{} || result.ptr != end || value < Number{0}) {
+  auto const say    = [&](std::string const& what) {
     reject(rule,
-           "the value of '" + std::string{key} + "' is not a number: '" + std::string{text} + "'");
-  }
+           "the value of '" + std::string{key} + "' is " + what + ": '" + std::string{text} + "'");
+  };
+  if (result.ec != std::errc{} || result.ptr != end) { say("not a number"); }
+  // Written so that NaN is out of every domain.
+  if (!(value >= least && value <= most)) { say("out of its domain"); }
   return value;
 }
 
@@ -93,25 +100,28 @@ void read_fault(FaultRule& out, std::string_view rule, std::string_view name)
 
 void read_key(FaultRule& out, std::string_view rule, std::string_view key, std::string_view value)
 {
-  auto const count = [&] { return number<std::uint64_t>(rule, key, value); };
+  auto const count = [&](std::uint64_t least) {
+    return number<std::uint64_t>(rule, key, value, least, UINT64_MAX);
+  };
   if (key == "after") {
-    out.after = count();
+    out.after = count(0);
   } else if (key == "after_bytes") {
     out.after_bytes = parse_bytes(value);
   } else if (key == "every") {
-    out.every = count();
+    out.every = count(1);
   } else if (key == "nth") {
-    out.nth = count();
+    out.nth = count(1);
   } else if (key == "times") {
-    out.times = count();
+    out.times = count(1);
   } else if (key == "seed") {
-    out.random = count();
+    out.random = count(0);
   } else if (key == "window") {
-    out.window = count();
+    out.window = count(0);
   } else if (key == "p") {
-    out.probability = number<double>(rule, key, value);
+    out.probability = number<double>(rule, key, value, 0, 1);
   } else if (key == "ms") {
-    out.delay_ns = static_cast<std::uint64_t>(number<double>(rule, key, value) * 1e6);
+    out.delay_ns =
+      static_cast<std::uint64_t>(number<double>(rule, key, value, 0, longest_ms) * 1e6);
   } else if (key == "path") {
     out.path = value;
   } else {

@@ -24,6 +24,16 @@ TEST(FaultPlanText, what_cannot_be_read_is_invalid_and_named)
                                  "write:eio@n=1",
                                  "any:slow",
                                  "any:reorder@window=1",
+                                 "read:eio@every=0",
+                                 "read:eio@nth=0",
+                                 "read:eio@times=0",
+                                 "read:eio@after=-1",
+                                 "read:eio@p=1.5",
+                                 "read:eio@p=-1",
+                                 "read:eio@p=nan",
+                                 "any:slow@ms=nan",
+                                 "any:slow@ms=inf",
+                                 "any:slow@ms=1e300",
                                  "read:eio;write:bad@nth=1"}) {
     auto const error = error_of([&] { FaultPlan const plan{text}; });
     EXPECT_EQ(error.status, DP_ERR_INVALID) << text;

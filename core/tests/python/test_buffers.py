@@ -54,7 +54,7 @@ def test_a_buffer_that_is_not_contiguous_is_refused(file, make) -> None:
     [lambda: b"abc", lambda: memoryview(b"abc"), lambda: np.frombuffer(b"abc", dtype=np.uint8)],
 )
 def test_a_read_only_buffer_cannot_be_read_into_but_written_from(file, make) -> None:
-    with pytest.raises((ValueError, BufferError), match=r"writable|read-only"):
+    with pytest.raises(ValueError, match=r"read-only .* makes a writable copy"):
         file.read(make(), 0)
     assert file.write(make(), 0).result() == 3
 

@@ -229,6 +229,58 @@ def test_threads_may_be_waiting_when_the_interpreter_ends(child, folder) -> None
     )
 
 
+CALLS = {
+    "write": "file.write(data)",
+    "result": "file.write(data).result()",
+    "batch": "file.write_batch([(data, 0), (data, 9)]).result()",
+    "open": "engine.open(sys.argv[1], 'r')",
+    "engine": "io.Engine('threads')",
+    "engine.describe": "engine.describe()",
+    "describe": "datapath_core.describe()",
+    "extent": "volume.allocate(4096)",
+    "volume.stats": "volume.stats()",
+    "pool": "pool.allocate(4096)",
+    "pool.stats": "pool.stats()",
+    "register": "datapath_core.register(data)",
+    "dlpack": "numpy.from_dlpack(buffer)",
+    "transfer": "scheduler.transfer(memory, data)",
+    "stream wait": "scheduler.transfer(memory, data).wait(stream)",
+    "scheduler.stats": "scheduler.stats()",
+    "stream": "device.destroy_stream(device.create_stream())",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_threads_may_be_inside_any_call_when_the_interpreter_ends(child, folder, call) -> None:
+    """Daemon threads come back from a call to an interpreter that no longer gives them its lock."""
+    child(
+        f"""
+        import sys, threading, numpy, datapath_core
+        from datapath_core import PinnedPool, Scheduler, io
+        from datapath_core.testing import null_device
+        data, device = bytearray(10_000), null_device()
+        engine = io.Engine()
+        file = engine.open(sys.argv[1], "w+")
+        volume = io.Volume(sys.argv[2], "64MiB", engine=engine)
+        pool, scheduler = PinnedPool("64MiB"), Scheduler(device)
+        buffer, memory, stream = pool.allocate(100), device.allocate(10_000), device.create_stream()
+        running = threading.Semaphore(0)
+        def work():
+            for _ in range(3):
+                {CALLS[call]}
+            running.release()
+            while True:
+                {CALLS[call]}
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        for _ in range(4):
+            running.acquire()
+        """,
+        folder / "file",
+        folder,
+    )
+
+
 def test_a_volume_leaves_no_file_when_it_is_killed(folder) -> None:
     text = """
     import os, signal, sys

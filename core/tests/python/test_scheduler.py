@@ -41,6 +41,12 @@ def test_a_device_that_is_none_is_refused() -> None:
         Scheduler("cuda:99")
 
 
+@pytest.mark.parametrize("name", ["cpu", "cpu:0", "null"])
+def test_the_cpu_is_the_null_device(name) -> None:
+    with Scheduler(name) as made:
+        assert not made.device.is_cuda
+
+
 def test_sizes_must_agree(scheduler, device, folder) -> None:
     memory, data = device.allocate(100), np.zeros(50, dtype=np.uint8)
     with pytest.raises(ValueError, match="100 bytes and src 50"):
@@ -76,6 +82,13 @@ def test_ends_and_options_of_the_wrong_kind_are_refused(scheduler, device) -> No
         scheduler.transfer(memory, b"abcd", streams=["x"])
     with pytest.raises(ValueError, match="deadline"):
         scheduler.transfer(memory, b"abcd", deadline=-1)
+    with pytest.raises(TypeError, match="priority must be an integer, not float"):
+        scheduler.transfer(memory, b"abcd", priority=1.5)
+    for priority in (1 << 31, -(1 << 31) - 1, 1 << 70):
+        with pytest.raises(ValueError, match=rf"priority must be in .*, not {priority}"):
+            scheduler.transfer(memory, b"abcd", priority=priority)
+    for priority in ((1 << 31) - 1, -(1 << 31), np.int16(3), True):
+        assert scheduler.transfer(memory, b"abcd", priority=priority).result() == 4
 
 
 def test_a_capturing_stream_is_refused(scheduler, device) -> None:
