@@ -94,10 +94,7 @@ class NothingTier:
         """Nothing is stored."""
         return Nowhere()
 
-    def settle(self) -> None:
-        """Nothing to settle."""
-
-    def oldest_write(self) -> None:
+    def oldest_passage(self) -> None:
         """There is none."""
         return
 

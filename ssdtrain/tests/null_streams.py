@@ -11,6 +11,8 @@ order happens when the host says so. Two views of that:
 
 Transfers of one phase can be held behind a gate, so that a test sees them under way for as long as
 it looks. Whoever waits for one of them opens the gate.
+
+The stream has work left where ``busy`` says so; ``on_look`` is called at each look at that.
 """
 
 from __future__ import annotations
@@ -72,12 +74,18 @@ class NullStreams(Streams):
         self._waited: list[Ticket] = []
         self._slow = self.device.allocate(1)
         self.ordered: list[int | None] = []
+        self.busy = False
+        self.on_look: Callable[[], None] = lambda: None
 
     def kind(self, device: torch.device) -> str:
         return "cuda"
 
     def current(self, device: torch.device) -> int | None:
         return self.stream
+
+    def is_busy(self, device: torch.device) -> bool:
+        self.on_look()
+        return self.busy
 
     def move(
         self,
@@ -122,7 +130,8 @@ class NullStreams(Streams):
         self._hold = ""
         held, self._held = self._held, []
         for entry in held:
-            entry.ticket = entry.submit()
+            # What it refers to is the transfer's from here on.
+            entry.ticket, entry.submit = entry.submit(), None
 
     def order(self, ticket: Ticket, stream: int | None, timeout: float | None = None) -> None:
         self.ordered.append(stream)

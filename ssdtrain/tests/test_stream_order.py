@@ -263,6 +263,94 @@ def test_auto_keeps_what_the_drive_cannot_take_in_time(make: Make, model: nn.Mod
     loss.backward()
 
 
+def chain(off: ssdtrain.Offloader, w: torch.Tensor, count: int = 8) -> torch.Tensor:
+    """Saves so many tensors as large as `w`."""
+    with off:
+        y = w
+        for _ in range(count):
+            y = (y * 1.5).sin()
+        return y.sum()
+
+
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["strict", "ahead"])
+def test_a_host_ahead_of_its_device_waits_for_room_to_pass_through(
+    make: Make, runs_ahead: bool
+) -> None:
+    # Four groups fit on their way. None of them is written before the host has to wait.
+    off = make(runs_ahead=runs_ahead, hold="writing", plan="auto", backlog="64KiB", prefetch=0)
+    streams, looks = off._engine._streams, []
+
+    def look() -> None:
+        looks.append(None)
+        if len(looks) == 5:
+            streams.open_gate()
+
+    streams.busy, streams.on_look = True, look
+    w = torch.randn(64, 64, requires_grad=True)
+    loss = chain(off, w)
+    report = off.report()
+    assert len(looks) >= 5
+    assert "drives behind" not in report["kept_by_reason"]
+    assert report["waits"] == 0  # The device has not stood still.
+    assert all(group.stored.tier == "disk" for group in off._engine._table)
+    loss.backward()
+    assert_chain(w)
+
+
+def assert_chain(w: torch.Tensor, count: int = 8) -> None:
+    found, w.grad = w.grad, None
+    y = w
+    for _ in range(count):
+        y = (y * 1.5).sin()
+    assert torch.equal(found, torch.autograd.grad(y.sum(), w)[0])
+
+
+def test_a_device_that_stands_still_is_not_kept_waiting_for_room(make: Make) -> None:
+    off = make(runs_ahead=True, hold="writing", plan="auto", backlog="64KiB", prefetch=0)
+    w = torch.randn(64, 64, requires_grad=True)
+    loss = chain(off, w)
+    kept = off.report()["kept_by_reason"]
+    assert kept["drives behind"]["bytes"] == 4 * w.nbytes
+    assert "disk full" not in kept
+    loss.backward()
+    assert_chain(w)
+
+
+def test_a_device_that_waits_for_its_host_is_not_waited_for_without_end(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssdtrain.stores, "_PATIENCE_NS", 20_000_000)
+    off = make(runs_ahead=True, hold="writing", plan="auto", backlog="64KiB", prefetch=0)
+    off._engine._streams.busy = True  # And the gate opens after the forward pass only.
+    w = torch.randn(64, 64, requires_grad=True)
+    loss = chain(off, w)
+    assert off.report()["kept_by_reason"]["drives behind"]["bytes"] == 4 * w.nbytes
+    loss.backward()
+    assert_chain(w)
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_room_that_the_last_step_still_has_is_waited_for(make: Make, busy: bool) -> None:
+    off = make(runs_ahead=True, plan="auto", backlog="64KiB", prefetch=0)
+    streams, memory = off._engine._streams, off._parts.memory
+    taken = [memory.allocate(16 * KIB, resident=False) for _ in range(4)]
+
+    class Load:
+        def done(self) -> bool:
+            return not taken
+
+    memory.passes(Load())
+    streams.busy, streams.on_look = busy, taken.clear if busy else lambda: None
+    w = torch.randn(64, 64, requires_grad=True)
+    loss = chain(off, w, 2)
+    # Nothing is on the disk yet: whatever the reason, it is not full.
+    kept = off.report()["kept_by_reason"]
+    assert "disk full" not in kept
+    assert kept.get("drives behind", {"bytes": 0})["bytes"] == (0 if busy else 2 * w.nbytes)
+    loss.backward()
+    assert_chain(w, 2)
+
+
 def test_an_offloader_that_is_forgotten_leaves_no_copy_in_flight(make: Make) -> None:
     off = make(runs_ahead=True, hold="copying", host="16MiB", backlog="16MiB")
     w = torch.randn(64, 64, requires_grad=True)

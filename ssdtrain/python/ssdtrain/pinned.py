@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datapath_core import BudgetError, PinnedPool
+
+if TYPE_CHECKING:
+    from datapath_core.streams import Ticket
 
 __all__ = ["PinnedMemory"]
 
@@ -29,6 +32,7 @@ class PinnedMemory:
         self.staging = staging
         self.residents: dict[int, int] = {}
         self._pool: PinnedPool | None = None
+        self._passing: list[Ticket] = []
 
     def allocate(self, nbytes: int, *, resident: bool) -> Any:
         """A buffer.
@@ -45,6 +49,18 @@ class PinnedMemory:
             self._pool = PinnedPool(self.budget)
         return self._pool.allocate(nbytes)
 
+    def passes(self, ticket: Ticket) -> None:
+        """Take note of a transfer at whose end memory to pass through comes free."""
+        passing, ended = self._passing, 0
+        while ended < len(passing) and passing[ended].done():
+            ended += 1
+        del passing[:ended]
+        passing.append(ticket)
+
+    def oldest_passage(self) -> Ticket | None:
+        """The first transfer under way at whose end memory to pass through comes free."""
+        return next((ticket for ticket in tuple(self._passing) if not ticket.done()), None)
+
     @property
     def resident(self) -> int:
         """Bytes that stay for the time being."""
@@ -56,6 +72,7 @@ class PinnedMemory:
 
     def close(self) -> None:
         """Give it back."""
+        self._passing.clear()
         if self._pool is not None:
             self._pool.close()
             self._pool = None

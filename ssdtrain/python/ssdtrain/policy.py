@@ -44,13 +44,10 @@ class Placement:
         None: wherever there is room first.
     reason : str
         Of KEEP, for the report.
-    waits : bool
-        Whether the host may wait for room on the way.
     """
 
     where: Where | None
     reason: str = ""
-    waits: bool = False
 
 
 class Actions(NamedTuple):
@@ -72,9 +69,18 @@ _new = tuple.__new__  # Half the time of the constructor that a named tuple has.
 
 
 class Policy(Protocol):
-    """Asked inside the engine's lock, tick by tick, in the order in which ticks come."""
+    """Asked inside the engine's lock, tick by tick, in the order in which ticks come.
+
+    Attributes
+    ----------
+    deviated : str or None
+        Why a step is another one than was planned.
+    waits : bool
+        Whether the host waits for room on the way to disk though the device stands still meanwhile.
+    """
 
     deviated: str | None
+    waits: bool
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """Where a group that was saved just now goes."""
@@ -88,6 +94,8 @@ class Policy(Protocol):
 
 class KeepPolicy:
     """Nothing moves."""
+
+    waits = False
 
     def __init__(self, reason: str) -> None:
         self.deviated: str | None = None
@@ -128,8 +136,8 @@ class StreamingPolicy:
         self._given = backlog
         self._backlog = backlog
         self._prefetch = prefetch
-        self._wait = wait
-        self._anywhere = Placement(None, waits=wait)
+        self.waits = wait
+        self._anywhere = Placement(None)
 
     def place(self, group: Group, outgoing: Outgoing) -> Placement:
         """As :meth:`Policy.place`."""
@@ -137,7 +145,7 @@ class StreamingPolicy:
             self._backlog = _LEAST_COPIES * group.nbytes
         waiting = outgoing.nbytes
         if (
-            not self._wait
+            not self.waits
             and waiting
             and waiting + group.nbytes > self._backlog
             and not outgoing.in_stream_order(group)
@@ -148,7 +156,7 @@ class StreamingPolicy:
     def saved(self, tick: int, group: Group, outgoing: Outgoing) -> Actions:
         """As :meth:`Policy.saved`."""
         excess = outgoing.nbytes - self._backlog
-        if excess <= 0 or not (self._wait or outgoing.in_stream_order(group)):
+        if excess <= 0 or not (self.waits or outgoing.in_stream_order(group)):
             return NOTHING
         drops = []
         for oldest in outgoing:
@@ -196,6 +204,8 @@ class PlannedPolicy:
     rest : Policy
         What happens once the step is another one.
     """
+
+    waits = False
 
     def __init__(self, plan: Plan, groups: Sequence[Group | None], rest: Policy) -> None:
         self.deviated: str | None = None

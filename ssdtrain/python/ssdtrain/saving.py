@@ -110,7 +110,7 @@ class Saving(EngineState):
     def _finish(self, group: Group, tensor: torch.Tensor, actions: Actions | None) -> None:
         """Outside the lock: what :meth:`_place` wants to be done, once there is room."""
         while actions is None:
-            self._stores.wait_for_room()
+            self._stores.wait_for_room(group)
             with self._lock.free():
                 actions = self._place(group, tensor)
         self._carry_out(actions)

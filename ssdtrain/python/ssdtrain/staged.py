@@ -52,6 +52,7 @@ class StagedCopy:
         self._is_written = False
         self.out: Ticket = streams.move(buffer, data, device, stream)
         self.write: Ticket = streams.move(extent, buffer, device, None, self.out)
+        memory.passes(self.write)
         self._back: Ticket | None = None
 
     @property
@@ -64,10 +65,6 @@ class StagedCopy:
         if self.tier == "host":
             return "on host"
         return "stored" if self.write.done() else "writing"
-
-    def is_written(self) -> bool:
-        """Whether nothing is left to be written; the buffer is free then, if all went well."""
-        return self._buffer is None or self.write.done()
 
     @property
     def is_settled(self) -> bool:
@@ -123,6 +120,7 @@ class StagedCopy:
         ticket = self._streams.move(into, self._buffer, device, stream, after, priority=1)
         if self._back is not None:  # The transfer keeps the buffer until it has ended.
             self._buffer = self._back = None
+            self._memory.passes(ticket)
         return ticket
 
     def free(self) -> None:

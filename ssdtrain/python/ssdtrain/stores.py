@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from datapath_core import BudgetError, Error, OutOfSpaceError
@@ -36,6 +36,10 @@ _T = TypeVar("_T")
 # those behind it.
 _PATIENCE = 16
 _SETTLE_WINDOW = 64
+# Seconds between two looks at a transfer: next to nothing beside any that is waited for.
+_LOOK_AGAIN = 50e-6
+# After so long without room none is waited for, for as long.
+_PATIENCE_NS = 2_000_000_000
 
 _KEEP: Final = Where.KEEP
 _RECOMPUTE: Final = Where.RECOMPUTE
@@ -74,6 +78,7 @@ class Stores:
         self._books = books
         self._checks = checks
         self._calls = 0
+        self._no_waiting_before = 0
         # By whether only the disk will do, and whether it is a tensor of the CPU.
         self._ways = [
             [
@@ -95,7 +100,7 @@ class Stores:
     # ------------------------------------------------------------------ out
 
     def start(self, group: Group, placement: Placement) -> bool:
-        """Start a group's store. False if there will be room once the host has waited for it."""
+        """Start a group's store. False if the host is to wait for room first, and to try again."""
         where = placement.where
         group.begun = now = monotonic_ns()
         if now >= self._books.next_count:
@@ -103,16 +108,18 @@ class Stores:
         if where is _KEEP or where is _RECOMPUTE:
             self._books.count_kept(group, placement.reason)
             return True
-        device, streams, held = group.device, self._streams, group.held
-        assert held is not None
+        device, streams, held = group.device, self._streams, present(group.held)
         stream = streams.current(device)
         first = 0 if stream is None else streams.submitted(device)
         reason = "no tier for this device"
         for tier in self._ways[where is _DISK][stream is None]:
             try:
-                stored = tier.put(held, group.span, device, stream)
-            except StagingBusyError:
-                if placement.waits:
+                stored = self._put(tier, group, stream)
+            except StagingBusyError as busy:
+                may_wait = group.run.policy.waits or (
+                    now >= self._no_waiting_before and streams.is_busy(device)
+                )
+                if may_wait and busy.passage is not None:
                     return False
                 reason = "drives behind"
             except (BudgetError, OutOfSpaceError):
@@ -149,13 +156,41 @@ class Stores:
                 sequence=(f"cuda:{group.device.index or 0}", number),
             )
 
-    def wait_for_room(self) -> None:
-        """Outside the lock: wait until a write from the host to disk has ended."""
+    def _put(self, tier: Tier, group: Group, stream: int | None) -> StoredCopy:
+        held = present(group.held)
+        try:
+            return tier.put(held, group.span, group.device, stream)
+        except StagingBusyError:
+            # What has been written gives its memory back when it is looked at.
+            self.settle_all()
+        passage = tier.oldest_passage()
+        try:
+            return tier.put(held, group.span, group.device, stream)
+        except StagingBusyError as busy:
+            busy.passage = passage
+            raise
+
+    def wait_for_room(self, group: Group) -> None:
+        """Outside the lock: wait until memory to pass through to disk comes free.
+
+        A host that is ahead of its device asks for that memory long before the device gets to the
+        save, often before the last step's loads have left it. As long as the device has work its
+        host may wait at no cost; but not for ever, since that work may itself wait for what this
+        host would do next, as where ranks exchange tensors.
+        """
+        deadline = monotonic_ns() + _PATIENCE_NS
         for tier in self.tiers:
-            ticket = tier.oldest_write()
-            if ticket is not None:
+            ticket = tier.oldest_passage()
+            if ticket is None:
+                continue
+            if group.run.policy.waits:
                 with self._books.waiting():
                     end_of(ticket)
+            while not ticket.done() and self._streams.is_busy(group.device):
+                if monotonic_ns() > deadline:
+                    self._no_waiting_before = monotonic_ns() + _PATIENCE_NS
+                    return
+                sleep(_LOOK_AGAIN)
 
     # ------------------------------------------------------------------ giving memory back
 
@@ -222,8 +257,6 @@ class Stores:
             self.settle_one(group)
         for group in _first(self.trailing, _SETTLE_WINDOW):
             self._settle_trailing(group)
-        for tier in self.tiers:
-            tier.settle()
 
     def settle_all(self) -> None:
         """Catch up with all stores that have ended."""
@@ -231,8 +264,6 @@ class Stores:
             self.settle_one(group)
         for group in list(self.trailing):
             self._settle_trailing(group)
-        for tier in self.tiers:
-            tier.settle()
 
     def settle_one(self, group: Group) -> bool:
         """Whether the store has ended, or is no longer."""

@@ -46,6 +46,10 @@ class Streams:
         handle: int = torch._C._cuda_getCurrentRawStream(device.index)
         return handle
 
+    def is_busy(self, device: torch.device) -> bool:
+        """Whether the calling thread's current stream has work left; the CPU has none, ever."""
+        return device != _CPU and not torch.cuda.current_stream(device).query()
+
     def move(
         self,
         destination: Any,

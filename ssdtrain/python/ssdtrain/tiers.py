@@ -28,7 +28,15 @@ __all__ = ["DiskTier", "HostTier", "StagingBusyError", "Tier"]
 
 
 class StagingBusyError(BudgetError):
-    """No pinned memory to pass through; there will be some when a write has ended."""
+    """No pinned memory to pass through.
+
+    Attributes
+    ----------
+    passage : Ticket or None
+        A transfer that was under way just before, at whose end there is some.
+    """
+
+    passage: Ticket | None = None
 
 
 class Tier(Protocol):
@@ -58,11 +66,8 @@ class Tier(Protocol):
             Without room.
         """
 
-    def settle(self) -> None:
-        """Catch up with ended work."""
-
-    def oldest_write(self) -> Ticket | None:
-        """The work that frees room to pass through next."""
+    def oldest_passage(self) -> Ticket | None:
+        """The transfer under way that frees memory to pass through next."""
 
     def describe(self) -> dict[str, object]:
         """Budget and use, for the report."""
@@ -96,11 +101,8 @@ class HostTier:
         out = self._streams.move(buffer, address_of(storage, span), device, stream)
         return HostCopy(buffer, out, stream, self._streams, self._memory)
 
-    def settle(self) -> None:
-        """As :meth:`Tier.settle`."""
-
-    def oldest_write(self) -> Ticket | None:
-        """As :meth:`Tier.oldest_write`."""
+    def oldest_passage(self) -> Ticket | None:
+        """As :meth:`Tier.oldest_passage`."""
         return None
 
     def describe(self) -> dict[str, object]:
@@ -140,7 +142,6 @@ class DiskTier:
         self._engine, self._gpudirect = open_engine()
         self._volume: io.Volume | None = io.Volume(self._directories, budget, engine=self._engine)
         self._backend = self._engine.describe()
-        self._writing: list[StagedCopy] = []
 
     def takes(self, kind: str) -> bool:
         """As :meth:`Tier.takes`."""
@@ -166,20 +167,10 @@ class DiskTier:
         try:
             buffer = self._memory.allocate(nbytes, resident=False)
         except BudgetError as error:
-            self.settle()
-            if self._writing:
-                raise StagingBusyError(str(error)) from error
-            raise
+            raise StagingBusyError(str(error)) from error
         extent = self._volume.allocate(nbytes)
         data = address_of(storage, span)
-        copy = StagedCopy(extent, buffer, data, device, stream, self._streams, self._memory)
-        self._writing.append(copy)
-        return copy
-
-    def settle(self) -> None:
-        """As :meth:`Tier.settle`."""
-        if self._writing:
-            self._writing = [copy for copy in self._writing if not copy.is_written()]
+        return StagedCopy(extent, buffer, data, device, stream, self._streams, self._memory)
 
     @property
     def volume(self) -> io.Volume | None:
@@ -190,9 +181,9 @@ class DiskTier:
         """All bytes written to the drives so far."""
         return 0 if self._volume is None else int(self._volume.stats()["bytes_written"])
 
-    def oldest_write(self) -> Ticket | None:
-        """As :meth:`Tier.oldest_write`."""
-        return self._writing[0].write if self._writing else None
+    def oldest_passage(self) -> Ticket | None:
+        """As :meth:`Tier.oldest_passage`."""
+        return self._memory.oldest_passage()
 
     def describe(self) -> dict[str, object]:
         """As :meth:`Tier.describe`."""
@@ -207,7 +198,6 @@ class DiskTier:
 
     def close(self) -> None:
         """As :meth:`Tier.close`."""
-        self._writing.clear()
         if self._volume is not None:
             self._volume.close()
             self._volume = None
