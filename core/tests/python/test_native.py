@@ -43,6 +43,27 @@ def test_a_downstream_program_builds_against_the_installed_package_and_runs(fold
     assert "all well" in run(program, folder / "work")
 
 
+def test_another_project_may_contain_this_one(folder) -> None:
+    cmake = shutil.which("cmake")
+    if cmake is None or shutil.which("c++") is None:
+        pytest.skip("cmake and a C++ compiler are needed")
+    source = folder / "source"
+    source.mkdir()
+    text = (SOURCE / "CMakeLists.txt").read_text(encoding="utf-8")
+    found = "find_package(datapath 0.1 CONFIG REQUIRED)"
+    assert found in text
+    contained = f'add_subdirectory("{SOURCE.parents[1]}" datapath)'
+    # Its own choices, which the library has to leave alone.
+    kept = 'if(CMAKE_BUILD_TYPE OR TARGET _core)\n  message(FATAL_ERROR "changed")\nendif()\n'
+    (source / "CMakeLists.txt").write_text(text.replace(found, contained) + kept, encoding="utf-8")
+    shutil.copy(SOURCE / "downstream.cpp", source)
+    configure = [cmake, "-S", source, "-B", folder / "build"]
+    done = subprocess.run(configure, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = (folder / "build" / "datapath" / "cmake_install.cmake").read_text(encoding="utf-8")
+    assert "libdatapath" not in rules
+
+
 def test_the_example_of_the_page_builds_and_runs(folder) -> None:
     if not PAGE.exists():
         pytest.skip("the documentation is not here")
