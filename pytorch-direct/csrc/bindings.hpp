@@ -7,6 +7,7 @@
 #include "gather_cast.hpp"
 #include "row_layout.hpp"
 
+#include <datapath/python/gil.hpp>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -17,6 +18,8 @@
 #include <vector>
 
 namespace pytorch_direct {
+
+using datapath::python::GilReleased;
 
 using Address = std::uintptr_t;
 using Sizes   = std::vector<std::int64_t>;

@@ -30,7 +30,7 @@ std::int64_t gather(Address table,
 {
   CpuTable const source{bytes_at(table), rows, stride, row_layout(sizes, strides, element_bytes)};
   CpuIds const list{bytes_at(ids), ids_are_64_bit, count, wrap};
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return gather_cpu(source, list, bytes_at(out), threads);
 }
 
@@ -51,7 +51,7 @@ std::int64_t scatter_add(Address table,
       type != Number::int64) {
     throw std::invalid_argument("scatter_add: no kernel for " + number);
   }
-  py::gil_scoped_release const released;
+  GilReleased const released;
   return scatter_add_cpu(arguments, type, threads);
 }
 
@@ -176,7 +176,7 @@ void bind_cpu(py::module_& module)
                 Address sources,
                 Address destinations,
                 int threads) {
-               py::gil_scoped_release const released;
+               GilReleased const released;
                rmat_edges(nodes,
                           first,
                           count,
@@ -189,7 +189,7 @@ void bind_cpu(py::module_& module)
   module.def(
     "uniform_features",
     [](std::int64_t first, std::int64_t count, std::uint64_t seed, Address out, int threads) {
-      py::gil_scoped_release const released;
+      GilReleased const released;
       uniform_features(first, count, seed, reinterpret_cast<float*>(bytes_at(out)), threads);
     });
 }

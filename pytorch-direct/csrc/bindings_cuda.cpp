@@ -49,7 +49,7 @@ py::object gather(int device,
   auto const row = row_layout(sizes, strides, element_bytes);
   Launch const launch{device, stream, max_blocks, more_blocks};
   {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     auto const kind     = ids_are_64_bit ? IdKind::int64 : IdKind::int32;
     auto const elements = row.row_bytes / element_bytes;
     GatherArguments arguments{bytes_at(table),
@@ -99,7 +99,7 @@ void bind_cuda(py::module_& module)
   module.def("uses_bad_ids", &uses_bad_ids);
   module.def("multiprocessors", &multiprocessors);
   module.def("take_bad_ids", [](int device) { return as_tuple(take_bad_ids(device)); });
-  module.def("wait_for_event", &wait_for_event, py::call_guard<py::gil_scoped_release>());
+  module.def("wait_for_event", &wait_for_event, py::call_guard<GilReleased>());
   module.attr("block_threads") = kBlockThreads;
 }
 

@@ -83,7 +83,7 @@ void bind_cpu_batch(py::module_& module)
             std::int64_t count,
             std::int64_t first_batch,
             std::int64_t nodes) {
-           py::gil_scoped_release const released;
+           GilReleased const released;
            return batch.add_seeds(
              type, pointer<std::int64_t const>(seeds), count, first_batch, nodes);
          })
@@ -96,7 +96,7 @@ void bind_cpu_batch(py::module_& module)
             SamplingRule const& rule,
             std::int64_t times,
             bool names) {
-           py::gil_scoped_release const released;
+           GilReleased const released;
            batch.take(index,
                       relation,
                       source_type,
@@ -172,7 +172,7 @@ void bind_build(py::module_& module)
        bool indices_are_64_bit,
        std::int64_t edge_ids,
        int threads) {
-      py::gil_scoped_release const released;
+      GilReleased const released;
       csc_build({pointer<void const>(sources), pointer<void const>(destinations), is_64_bit, count},
                 nodes,
                 {pointer<std::int64_t>(indptr),
@@ -184,7 +184,7 @@ void bind_build(py::module_& module)
   module.attr("many_choices")   = kManyChoices;
   module.attr("slots_a_choice") = ChosenSet::kSlots;
   module.def("first_bad_offset", [](std::int64_t indptr, std::int64_t nodes, std::int64_t edges) {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     return first_bad_offset(pointer<std::int64_t const>(indptr), nodes, edges);
   });
   module.def("weight_sums",
@@ -194,7 +194,7 @@ void bind_build(py::module_& module)
                 std::int64_t sums,
                 std::int64_t drawable,
                 int threads) {
-               py::gil_scoped_release const released;
+               GilReleased const released;
                weight_sums(pointer<std::int64_t const>(indptr),
                            nodes,
                            pointer<double const>(weights),
@@ -210,7 +210,7 @@ void bind_build(py::module_& module)
                 std::int64_t first,
                 std::int64_t bound,
                 std::int64_t out) {
-               py::gil_scoped_release const released;
+               GilReleased const released;
                Draws draws{hop_key(seed, batch, kNotAHop, purpose), 0};
                auto* const numbers = pointer<std::int64_t>(out);
                for (std::int64_t i = 0; i < count; ++i) { numbers[i] = draws.at(first + i, bound); }

@@ -5,6 +5,7 @@
 
 #include "sampling_body.hpp"
 
+#include <datapath/python/gil.hpp>
 #include <pybind11/pybind11.h>
 
 #include <array>
@@ -12,6 +13,8 @@
 #include <cstdint>
 
 namespace pytorch_direct {
+
+using datapath::python::GilReleased;
 
 /// Addresses and sizes of one part of the arguments, in the order of its members.
 template <std::size_t Count>

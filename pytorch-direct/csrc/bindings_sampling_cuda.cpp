@@ -29,7 +29,7 @@ void bind_sampling_cuda(py::module_& module)
   module.def("sum_workspace_bytes", &sum_workspace_bytes);
   module.def("insert_seeds_cuda",
              [](Numbers<7> const& table, Numbers<5> const& numbers, Numbers<5> const& where) {
-               py::gil_scoped_release const released;
+               GilReleased const released;
                insert_seeds_cuda(seed_arguments(table, numbers), launch_of(where));
              });
   module.def("hop_cuda",
@@ -41,7 +41,7 @@ void bind_sampling_cuda(py::module_& module)
                 Numbers<5> const& edges,
                 Numbers<6> const& scratch,
                 Numbers<5> const& where) {
-               py::gil_scoped_release const released;
+               GilReleased const released;
                auto const arguments =
                  hop_arguments(relation, rule, frontier, sources, edges, scratch);
                if (take) {

@@ -130,7 +130,7 @@ void bind_update(py::module_& module)
     .def_readwrite("number", &Change::number)
     .def_readwrite("rule", &Change::rule);
   module.def("update_cpu", [](Change const& change, int threads) {
-    py::gil_scoped_release const released;
+    GilReleased const released;
     update_cpu(change.arguments(), number_of(change.number), rule_of(change.rule), threads);
   });
   module.def(
@@ -140,7 +140,7 @@ void bind_update(py::module_& module)
     },
     "Run the GPU's kernel that changes rows thread by thread on the host.");
 #if PYTORCH_DIRECT_HAVE_CUDA
-  module.def("update_cuda", &update_on_device, py::call_guard<py::gil_scoped_release>());
+  module.def("update_cuda", &update_on_device, py::call_guard<GilReleased>());
 #endif
 }
 
