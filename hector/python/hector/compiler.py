@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hector.cost import CPU, Cost, Machine, function_cost
+from hector.cost import CPU, Machine
 from hector.emit import Emitter, Program
 from hector.emit.account import account_of, made_bytes
 from hector.forms import ALL_FORMS, Forms
@@ -76,9 +76,8 @@ class Built:
     forms : Forms
     costs : dict of Forms to float
         Predicted seconds of every form considered.
-    forward_cost, backward_cost : Cost
-        The second is None without a backward program.
     forward, backward : Program
+        The second is None where there is none.
     emitter : str
         What they are written in.
     machine : Machine
@@ -88,8 +87,6 @@ class Built:
     lowered: Lowered
     forms: Forms
     costs: dict[Forms, float]
-    forward_cost: Cost
-    backward_cost: Cost | None
     forward: Program
     backward: Program | None
     emitter: str
@@ -294,10 +291,6 @@ class Candidates:
             lowered=made,
             forms=best,
             costs=costs,
-            forward_cost=function_cost(made.forward, counts, machine),
-            backward_cost=(
-                None if made.backward is None else function_cost(made.backward, counts, machine)
-            ),
             forward=forward,
             backward=backward,
             emitter=self._emitter.name,

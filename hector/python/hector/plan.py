@@ -170,7 +170,6 @@ class Plan:
         self.derived: dict[tuple[Callable[..., Any], tuple[Hashable, ...]], Any] = {}
         self._segments: dict[str, Segments] = {}
         self._host_bounds: dict[str, list[int]] = {}
-        self._cache: dict[object, Any] = {}
         self._ascending = _GROUPED | ({"node.type"} if types_ascend else frozenset())
         # PyTorch's operators on the CPU take 64 bits; kernels on a GPU read half of that.
         limit = 1 << 63 if self.device.type == "cpu" else 0
@@ -296,13 +295,6 @@ class Plan:
         """Internal row of each of the user's edges: the inverse of ``edge_order``."""
         return _edge_position(self)
 
-    def cached(self, key: object, build: Callable[[], T]) -> T:
-        """What depends on the graph alone, built at first use; does not move with the plan."""
-        if key not in self._cache:
-            self._cache[key] = build()
-        found: T = self._cache[key]
-        return found
-
     def recipe(self) -> Recipe:
         """The derived values that this plan holds."""
         return tuple(self.derived)
@@ -362,7 +354,6 @@ class Plan:
             held = getattr(self, name)
             setattr(made, name, {key: apply(value) for key, value in held.items()})
         made._host_bounds = dict(self._host_bounds)
-        made._cache = {}
         return made
 
 
