@@ -18,6 +18,20 @@ from datapath_core.commands import exit_status
 
 __all__ = ["main"]
 
+DESCRIBE_EXAMPLES = """examples:
+  datapath describe --probe            what works here, the CUDA devices too
+  datapath describe --json > here.json
+"""
+BENCH_EXAMPLES = """examples:
+  datapath bench --dir /nvme/spill     beside what that drive gives
+  datapath bench --size 4GiB --json > rates.json
+"""
+TUNE_EXAMPLES = """examples:
+  datapath tune --dir /nvme/spill --size 1GiB
+  datapath tune --dry-run              show what would be kept
+  datapath tune --reset
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status.
@@ -35,19 +49,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="datapath", description=__doc__)
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    how = argparse.RawDescriptionHelpFormatter
 
-    command = commands.add_parser("describe", help="say what works here, and why the rest does not")
+    command = commands.add_parser(
+        "describe", help="say what works here, and why the rest does not",
+        epilog=DESCRIBE_EXAMPLES, formatter_class=how,
+    )  # fmt: skip
     command.add_argument("--json", action="store_true", help="as JSON, for bug reports")
     command.add_argument("--probe", action="store_true", help="open the CUDA devices too")
     command.set_defaults(run=_describe)
 
-    command = commands.add_parser("bench", help="measure memory, copies and a directory's drive")
+    command = commands.add_parser(
+        "bench", help="measure memory, copies and a directory's drive",
+        epilog=BENCH_EXAMPLES, formatter_class=how,
+    )  # fmt: skip
     _add_sample(command)
     command.add_argument("--json", action="store_true", help="as JSON")
     command.set_defaults(run=_bench)
 
-    command = commands.add_parser("tune", help="find the best I/O settings and keep them")
+    command = commands.add_parser(
+        "tune", help="find the best I/O settings and keep them",
+        epilog=TUNE_EXAMPLES, formatter_class=how,
+    )  # fmt: skip
     _add_sample(command)
     command.add_argument("--dry-run", action="store_true", help="show them, keep nothing")
     command.add_argument(

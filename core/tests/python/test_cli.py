@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from datapath_core import _tune, cli, settings
+from datapath_core import __version__, _tune, cli, settings
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -32,6 +33,28 @@ def test_wrong_arguments_are_refused_with_one_line() -> None:
     done = run("tune", "--size", "lots")
     assert done.returncode == 1
     assert "lots" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["describe", "bench", "tune"])
+def test_help_has_examples_that_are_read(command, capsys, monkeypatch) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    _, _, shown = capsys.readouterr().out.partition("examples:\n")
+    for name in ("_describe", "_bench", "_tune_settings"):
+        monkeypatch.setattr(cli, name, lambda options: 77)
+    lines = [re.split(r" {2,}| > ", line.strip())[0].split() for line in shown.splitlines()]
+    assert len(lines) >= 2
+    for line in lines:
+        assert line[:2] == ["datapath", command]
+        assert cli.main(line[1:]) == 77
+
+
+def test_the_version_is_shown(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
 
 
 def test_describe_shows_every_backend_and_setting() -> None:

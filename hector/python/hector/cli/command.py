@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import hector
 from datapath_core.commands import exit_status, with_threads_that_sleep
 from hector.cli import bench, explain
 from hector.measure.layers import LAYERS
@@ -79,6 +80,7 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hector", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=hector.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     how = argparse.RawDescriptionHelpFormatter
     one = commands.add_parser(

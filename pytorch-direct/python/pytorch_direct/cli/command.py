@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from datapath_core.commands import exit_status, with_threads_that_sleep
+from pytorch_direct import __version__
 from pytorch_direct.cli import bench, trace
 from pytorch_direct.cli.training import Workload
 
@@ -101,6 +102,7 @@ def _count(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytorch-direct", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     how = argparse.RawDescriptionHelpFormatter
     one = commands.add_parser(
