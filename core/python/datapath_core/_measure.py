@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,14 +20,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from datapath_core import io
-from datapath_core.errors import UnsupportedError
+from datapath_core import io, settings
+from datapath_core.errors import OutOfSpaceError, UnsupportedError
 from datapath_core.memory import PinnedPool
 from datapath_core.streams import Scheduler
 
 __all__ = ["Measurement", "SampleFile", "copy_rates", "disk_rates", "memory_rate", "sample_file"]
 
 KIB, MIB = 1 << 10, 1 << 20
+LEAST = 4 * MIB
 
 
 @dataclass(frozen=True)
@@ -68,20 +70,35 @@ class SampleFile:
 
 @contextlib.contextmanager
 def sample_file(directory: Path, nbytes: int) -> Iterator[SampleFile]:
-    """Make a file of random bytes in a directory, and remove it after the ``with`` block.
+    """Make a file of random bytes in a directory for the time of a ``with`` block.
+
+    It has no name, so that whatever ends the process, nothing is left.
 
     Raises
     ------
+    ValueError
+        For fewer than 4 MiB, which measure nothing.
+    OutOfSpaceError
+        If there is no room for it beside the bytes that volumes leave alone too.
     OSError
         If the file cannot be made.
     """
-    with tempfile.NamedTemporaryFile(dir=directory, prefix="datapath-sample-") as file:
+    if nbytes < LEAST:
+        raise ValueError(f"a sample of {nbytes} bytes measures nothing: 4MiB is the least")
+    free, reserve = shutil.disk_usage(directory).free, int(settings.get("volume.reserve_bytes"))
+    if nbytes > free - reserve:
+        raise OutOfSpaceError(
+            f"{directory} has no room for a sample of {nbytes} bytes: {free} are free, of which "
+            f"{reserve} are left alone (volume.reserve_bytes)",
+            str(directory),
+        )
+    with tempfile.TemporaryFile(dir=directory) as file:
         noise = random.Random(0).randbytes(4 * MIB)
         for _ in range(nbytes // len(noise)):
             file.write(noise)
         file.flush()
         os.fsync(file.fileno())
-        path = Path(file.name)
+        path = Path(f"/proc/self/fd/{file.fileno()}")
         yield SampleFile(path, nbytes // len(noise) * len(noise), _direct_works(path))
 
 

@@ -19,7 +19,7 @@ from datapath_core.errors import Error
 __all__ = ["exit_status", "load_factory", "with_threads_that_sleep"]
 
 # What a user can mend: said in one line. Any other exception is a fault of the program.
-_SAID = (Error, ImportError, OSError, RuntimeError, TypeError, ValueError)
+_SAID = (Error, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def exit_status(name: str, action: Callable[[], int | None]) -> int:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from datapath_core import __version__, _tune, cli, settings
+from datapath_core import __version__, _measure, _tune, cli, io, settings
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,32 @@ def test_wrong_arguments_are_refused_with_one_line() -> None:
     done = run("tune", "--size", "lots")
     assert done.returncode == 1
     assert "lots" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["bench", "tune"])
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [("0", "4MiB is the least"), ("4095KiB", "4MiB is the least"), ("4EiB", "has no room for")],
+)
+def test_a_sample_that_measures_nothing_or_fills_the_drive_is_refused(
+    command, size, said, folder, capsys
+) -> None:
+    assert cli.main([command, "--dir", str(folder), "--size", size]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert told.err.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_a_sample_has_no_name_that_a_killed_process_would_leave(folder) -> None:
+    with _measure.sample_file(folder, 5 << 20) as sample:
+        assert list(folder.iterdir()) == []
+        assert sample.nbytes == 4 << 20
+        with io.Engine() as engine, engine.open(sample.path) as file:
+            found = bytearray(sample.nbytes)
+            assert file.read(found).result() == sample.nbytes
+        assert len(set(found)) == 256
 
 
 @pytest.mark.parametrize("command", ["describe", "bench", "tune"])

@@ -18,6 +18,7 @@ from datapath_core import OutOfSpaceError, commands
     [
         OutOfSpaceError("the disk is full"),
         ImportError("no scipy"),
+        MemoryError("no room"),
         OSError("no such folder"),
         RuntimeError("out of memory"),
         TypeError("no tensor"),
