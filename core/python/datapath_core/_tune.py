@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from datapath_core import _measure, settings
 from datapath_core._measure import KIB, MIB, SampleFile
+from datapath_core.cache_folder import cache_folder, write_whole
 
 __all__ = ["Trial", "choose", "remove", "trials", "tuned_path", "write"]
 
@@ -71,10 +71,8 @@ def choose(tried: list[Trial]) -> dict[str, int]:
 
 
 def tuned_path() -> Path:
-    """Return where the tuned file stands, by the rules of the native library."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return base / "datapath" / "tuned.conf"
+    """Return where the tuned file stands."""
+    return cache_folder() / "tuned.conf"
 
 
 def write(values: dict[str, int], note: str) -> Path:
@@ -86,11 +84,8 @@ def write(values: dict[str, int], note: str) -> Path:
         If the cache folder cannot be written.
     """
     path = tuned_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"# {note}", *(f"{name} = {value}" for name, value in sorted(values.items()))]
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        file.write("\n".join(lines) + "\n")
-    Path(file.name).replace(path)
+    write_whole(path, "\n".join(lines) + "\n")
     return path
 
 

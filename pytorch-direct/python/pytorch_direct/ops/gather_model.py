@@ -10,9 +10,10 @@ import logging
 import math
 import os
 import platform
-import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
+
+from datapath_core.cache_folder import cache_folder, write_whole
 
 __all__ = [
     "GatherModel",
@@ -200,18 +201,13 @@ def built_in_model() -> GatherModel:
 
 def saved_path() -> Path:
     """Return where the constants of this machine stand; a home folder may serve several."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-    return base / "datapath" / f"gather-model-{platform.node() or 'here'}.json"
+    return cache_folder() / f"gather-model-{platform.node() or 'here'}.json"
 
 
 def save_model(model: GatherModel) -> Path:
     """Write a model where later processes of this machine find it; returns the path."""
     path = saved_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(dataclasses.asdict(model), file, indent=2)
-    Path(file.name).replace(path)
+    write_whole(path, json.dumps(dataclasses.asdict(model), indent=2))
     _from_file.cache_clear()
     return path
 
