@@ -31,6 +31,13 @@ def loader_threads() -> int:
     return sum(t.name == "pytorch_direct loader" for t in threading.enumerate())
 
 
+def soon(condition) -> bool:
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_running():
     yield
@@ -47,11 +54,7 @@ def test_the_thread_ends_with_the_epoch(graph):
     assert loader_threads() == 1
     assert len(list(iterator)) == 50
     assert list(iterator) == []
-    for _ in range(1000):
-        if loader_threads() == 0:
-            return
-        time.sleep(0.005)
-    pytest.fail("the thread is still there")
+    assert soon(lambda: loader_threads() == 0)
 
 
 def test_break_stops_the_thread(graph):
@@ -66,10 +69,7 @@ def test_depth_bounds_what_is_made_ahead(graph):
     loader = make(graph, depth=3, transform_sampler_output=lambda out: made.append(1) or out)
     iterator = iter(loader)
     next(iterator)
-    for _ in range(200):
-        if len(made) == 4:
-            break
-        time.sleep(0.005)
+    assert soon(lambda: len(made) == 4)
     time.sleep(0.05)
     assert len(made) == 4
     del iterator
@@ -287,7 +287,7 @@ loader = NeighborLoader(({"x": torch.randn(2000, 64)}, graph), [5, 5], batch_siz
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 def test_processes_end(body):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -300,7 +300,7 @@ def test_an_error_ends_the_process_with_its_text():
                 raise LookupError("of the model")
     """)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 1
     assert done.stderr.strip().endswith("LookupError: of the model")
@@ -309,11 +309,14 @@ def test_an_error_ends_the_process_with_its_text():
 def test_interrupts_are_heard_while_waiting():
     body = textwrap.dedent("""
         import os, signal, threading
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         event = threading.Event()
+        def interrupt(out):
+            os.kill(os.getpid(), signal.SIGINT)
+            event.wait(20)
+            return out
         loader = NeighborLoader(
-            graph, [5], batch_size=20, device="cpu",
-            transform_sampler_output=lambda out: (event.wait(20), out)[1],
+            graph, [5], batch_size=20, device="cpu", transform_sampler_output=interrupt
         )
         try:
             next(iter(loader))
@@ -322,7 +325,7 @@ def test_interrupts_are_heard_while_waiting():
             print("heard")
     """)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROGRAM + body], capture_output=True, text=True, timeout=250
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "heard\n"

@@ -57,7 +57,7 @@ def returns_to_baseline() -> Iterator[None]:
     before = open_handles(), threads()
     yield
     # Threads that have been joined may be listed for a moment longer.
-    for _ in range(100):
+    for _ in range(1500):
         gc.collect()
         if open_handles() <= before[0] and threads() <= before[1]:
             return

@@ -139,14 +139,13 @@ def test_memory_in_use_by_a_stream_is_reused_only_after_it() -> None:
                 ticket.wait(stream)
                 buffer.record_use(stream)
                 del buffer
-                assert not ticket.done()
                 stats = pool.stats()
-                assert stats["pending"] + stats["allocated"] >= MIB
+                # Asked after the figures: whatever this machine was busy with, they go together.
+                assert stats["pending"] + stats["allocated"] >= MIB or ticket.done()
                 ticket.result()
             device.synchronize(stream)
-            for _ in range(200):
-                if pool.stats()["pending"] == 0:
-                    break
+            deadline = time.monotonic() + 60
+            while pool.stats()["pending"] and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert pool.stats()["pending"] == 0
             assert pool.allocate(2 * MIB).nbytes == 2 * MIB
