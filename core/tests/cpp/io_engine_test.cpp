@@ -150,7 +150,7 @@ TEST_P(EngineTest, last_reference_lets_threads_and_descriptors_go)
     file = nullptr;
     EXPECT_EQ(result(ticket), content.size());
   }
-  auto const until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  auto const until = std::chrono::steady_clock::now() + std::chrono::nanoseconds{patience_ns};
   while ((count("/proc/self/task") > threads || count("/proc/self/fd") > descriptors) &&
          std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds{5});

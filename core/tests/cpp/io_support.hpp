@@ -26,7 +26,7 @@
 namespace datapath::io_testing {
 
 /// Longer than anything here takes on a loaded machine.
-inline constexpr std::uint64_t patience_ns = 60'000'000'000ULL;
+inline constexpr std::uint64_t patience_ns = 120'000'000'000ULL;
 
 /// A folder of its own, gone at the end.
 class TemporaryFolder {

@@ -74,7 +74,7 @@ TEST_F(SchedulerAfterTest, ATransferThatOnlyWaitsForAStreamNeverBlocksTheHost)
     after({gate.stream}, move_bytes(host_place(pinned.data()), memory.place(), nbytes));
   auto const stream = device->create_stream(0);
   // Returns although nothing has moved: an event of the lane's stream orders the two.
-  EXPECT_TRUE(wait_stream(*ticket, *device, stream, 30'000'000'000U));
+  EXPECT_TRUE(wait_stream(*ticket, *device, stream, patience_ns));
   EXPECT_EQ(ticket->state(), DP_PENDING);
   gate.open();
   device->synchronize(stream);

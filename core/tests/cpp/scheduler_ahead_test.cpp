@@ -214,7 +214,7 @@ TEST_F(SchedulerAheadTest, MemoryThatABusyStreamUsesIsNotWaitedForWhereChunksAre
   auto const gated = scheduler->transfer(load(memory));
   auto ready       = load(other);
   ready.after_streams.clear();
-  EXPECT_TRUE(scheduler->transfer(std::move(ready))->wait(10'000'000'000));
+  EXPECT_TRUE(scheduler->transfer(std::move(ready))->wait(patience_ns));
   EXPECT_EQ(gated->state(), DP_PENDING);
   gate.open();
   EXPECT_EQ(result(gated), nbytes);
@@ -227,7 +227,7 @@ TEST_F(SchedulerAheadTest, OneChunkDoesWhereTheNextWouldHaveToBeWaitedFor)
   auto ready = load(memory);
   ready.after_streams.clear();
   auto const ticket = scheduler->transfer(std::move(ready));
-  EXPECT_TRUE(ticket->wait(10'000'000'000));
+  EXPECT_TRUE(ticket->wait(patience_ns));
   EXPECT_EQ(memory.bytes(), wanted);
 }
 
@@ -241,7 +241,7 @@ TEST_F(SchedulerAheadTest, WithoutAChunkATransferWaitsForMemoryAndHoldsUpNoOther
   auto const waiting = scheduler->transfer(std::move(ready));
   auto const copy =
     scheduler->transfer(move_bytes(other.place(), host_place(pinned.data()), nbytes));
-  EXPECT_TRUE(copy->wait(10'000'000'000));
+  EXPECT_TRUE(copy->wait(patience_ns));
   EXPECT_EQ(waiting->state(), DP_PENDING);
   gate.open();
   EXPECT_EQ(result(waiting), nbytes);

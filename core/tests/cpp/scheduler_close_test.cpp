@@ -112,7 +112,7 @@ TEST_F(SchedulerCloseTest, AForkedChildIsToldSoAndMayMakeItsOwn)
     auto const own        = make_ref<Scheduler>(own_device, small());
     DeviceMemory const to{own_device, nbytes};
     auto const moved = own->transfer(move_bytes(to.place(), host_place(source.data()), nbytes));
-    auto const good  = moved->wait(10'000'000'000U) && moved->bytes() == nbytes;
+    auto const good  = moved->wait(patience_ns) && moved->bytes() == nbytes;
     own->close();
     auto const refused = status_of([&] { (void)load(); }) == DP_ERR_FORKED &&
                          status_of([&] { scheduler->close(); }) == DP_ERR_FORKED &&

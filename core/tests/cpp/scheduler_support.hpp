@@ -27,6 +27,9 @@
 
 namespace datapath::testing {
 
+/// Longer than anything here takes on a loaded machine.
+inline constexpr std::uint64_t patience_ns = 120'000'000'000ULL;
+
 inline constexpr std::uint64_t forever = UINT64_MAX;
 inline constexpr std::uint64_t KiB     = 1024;
 inline constexpr std::uint64_t MiB     = 1024 * KiB;
@@ -230,7 +233,7 @@ class SchedulerTest : public ::testing::Test {
   /// Bytes moved, or throws the error; fails the test where nothing ends.
   static std::uint64_t result(Ref<Ticket> const& ticket)
   {
-    if (!ticket->wait(30'000'000'000U)) {
+    if (!ticket->wait(patience_ns)) {
       ADD_FAILURE() << "the ticket does not end";
       return 0;
     }
@@ -249,7 +252,7 @@ class SchedulerTest : public ::testing::Test {
 
   static dp_status status(Ref<Ticket> const& ticket)
   {
-    EXPECT_TRUE(ticket->wait(30'000'000'000U)) << "the ticket does not end";
+    EXPECT_TRUE(ticket->wait(patience_ns)) << "the ticket does not end";
     return ticket->state();
   }
 

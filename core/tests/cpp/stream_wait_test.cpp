@@ -246,7 +246,7 @@ TEST(FullQueueTest, ATransferEndsWhileADeferredWaitForItIsHeldUpInTheDriver)
   std::thread waiter{[&] { wait_stream_deferred(*ticket, *device, stream); }};
   device->wait_until_entered();
   start->complete(0);
-  EXPECT_TRUE(ticket->wait(30'000'000'000U)) << "the scheduler is held up too";
+  EXPECT_TRUE(ticket->wait(patience_ns)) << "the scheduler is held up too";
   device->open();
   waiter.join();
   device->synchronize(stream);
