@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 from frameworks_support import BACKENDS, assert_equal
 
-__all__ = ["Outcome", "assert_trained_alike", "two_processes"]
+__all__ = ["Get", "Outcome", "assert_trained_alike", "run_when_asked", "two_processes"]
 
 WORKER = Path(__file__).with_name("frameworks_worker.py")
 
@@ -79,6 +80,21 @@ def two_processes(cases: list[str], folder: Path, device: str = "cpu") -> dict[s
             )
             found[case].append(Outcome(**saved))
     return found
+
+
+Get = Callable[[list[str], str], list[Outcome]]
+
+
+def run_when_asked(new_folder: Callable[[], Path], device: str = "cpu") -> Get:
+    """``get(cases, case)``: of one of the cases, which are run together at the first call."""
+    found: dict[str, list[Outcome]] = {}
+
+    def get(cases: list[str], case: str) -> list[Outcome]:
+        if case not in found:
+            found.update(two_processes(cases, new_folder(), device))
+        return found[case]
+
+    return get
 
 
 def assert_trained_alike(outcomes: list[Outcome], *, moves: bool = True) -> None:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from frameworks_processes import Outcome, assert_trained_alike, two_processes
+from frameworks_processes import Get, assert_trained_alike, run_when_asked
 
 DATA = ["ddp", "ddp_wrapped", "ddp_checkpointed", "ddp_unused_parameters", "ddp_accumulation"]
 SHARDED = [
@@ -19,20 +17,10 @@ PIPELINE = [
     "gpipe", "one_forward_one_backward", "one_forward_one_backward_by_stage", "interleaved",
 ]  # fmt: skip
 
-Get = Callable[[list[str], str], list[Outcome]]
-
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """``outcomes(cases, case)``: of one of the cases, which are run together at the first call."""
-    found: dict[str, list[Outcome]] = {}
-
-    def get(cases: list[str], case: str) -> list[Outcome]:
-        if case not in found:
-            found.update(two_processes(cases, tmp_path_factory.mktemp("processes")))
-        return found[case]
-
-    return get
+    return run_when_asked(lambda: tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("case", DATA)

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from frameworks_processes import Outcome, assert_trained_alike, two_processes
+from frameworks_processes import Get, assert_trained_alike, run_when_asked
 from packages import needed
 from test_frameworks_planned import CASES as PLANNED
 from test_frameworks_processes import DATA, PIPELINE, SHARDED, TENSOR
@@ -16,20 +14,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.multigpu, pytest.mark.timeout(300)]
 DEEPSPEED = ["deepspeed.zero1_bf16", "deepspeed.zero2", "deepspeed.zero3"]
 MEGATRON = ["megatron.tensor_parallel_layers", "megatron.pipeline"]
 
-Get = Callable[[list[str], str], list[Outcome]]
-
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Get:
-    """``outcomes(cases, case)``: of one of the cases, which are run together at the first call."""
-    found: dict[str, list[Outcome]] = {}
-
-    def get(cases: list[str], case: str) -> list[Outcome]:
-        if case not in found:
-            found.update(two_processes(cases, tmp_path_factory.mktemp("processes"), "cuda"))
-        return found[case]
-
-    return get
+    return run_when_asked(lambda: tmp_path_factory.mktemp("processes"), "cuda")
 
 
 @pytest.mark.parametrize("case", DATA)
