@@ -55,6 +55,12 @@ def test_arrays_that_are_no_numbers():
         unified(np.array([{}]))
     with pytest.raises(TypeError, match="numbers"):
         unified(np.zeros(3, dtype=[("a", "i4"), ("b", "f4")]))
+    for dtype in ("V0", "V4", "M8[s]", "U3"):
+        with pytest.raises(TypeError, match="numbers"):
+            unified(np.zeros(3, dtype=dtype))
+    # Numbers under the mask would come back as if they were valid.
+    with pytest.raises(TypeError, match="filled"):
+        unified(np.ma.array([1.0, 2.0], mask=[False, True]))
     with pytest.raises(ValueError, match="none"):
         unified(np.array(1.0))
     for wrong in ([1, 2], "text", None):

@@ -61,8 +61,13 @@ def adopt(source: Any) -> Adopted:
 
 
 def _adopt_array(array: np.ndarray[Any, Any]) -> Adopted:
-    if array.dtype.hasobject or array.dtype.names is not None:
+    if array.dtype.kind not in "biufc":
         raise TypeError(f"unified() takes an array of numbers, not of dtype {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            "unified() takes an array without a mask, which torch does not have: give it "
+            "array.filled(value), or array.data if masked numbers may be read"
+        )
     copied = ""
     if not array.dtype.isnative:
         copied, array = "its bytes are in the other order", array.astype(array.dtype.newbyteorder())
