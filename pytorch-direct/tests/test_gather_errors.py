@@ -68,12 +68,21 @@ def test_arguments_of_the_wrong_kind(arguments, error, text):
         gather(*arguments)
 
 
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+def test_a_nested_table_is_refused_by_name():
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(TypeError, match="src must be a plain strided tensor, not a nested one"):
+        gather(ragged, torch.tensor([0]))
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"order": "sorted"}, ValueError),
         ({"sm_share": 0}, ValueError),
         ({"sm_share": 1.5}, ValueError),
+        ({"sm_share": "all"}, TypeError),
+        ({"sm_share": True}, TypeError),
         ({"dtype": "float32"}, TypeError),
         ({"stream": object()}, ValueError),
         ({"out": torch.zeros(2, 3)}, ValueError),

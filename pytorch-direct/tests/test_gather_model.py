@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -79,7 +80,9 @@ def test_model_can_be_replaced_and_read_from_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [{"link_bytes_per_second": 0}, {"sm_share": 1.5}, {"sort_seconds": -1}, {"region_bytes": 0},
-     {"blocks_per_multiprocessor": 0}, {"host_blocks": 0}, {"regions_per_second": float("nan")}],
+     {"blocks_per_multiprocessor": 0}, {"host_blocks": 0}, {"regions_per_second": float("nan")},
+     {"host_blocks": 8.5}, {"host_blocks": 10**12}, {"host_blocks": "8"}, {"host_blocks": True},
+     {"region_bytes": None}, {"measured_on": 3}, {"link_bytes_per_second": float("inf")}],
 )  # fmt: skip
 def test_constants_out_of_their_domain_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
@@ -93,6 +96,24 @@ def test_files_with_other_keys_are_refused(tmp_path):
         GatherModel.load(path)
     with pytest.raises(TypeError):
         set_gather_model({"region_bytes": 1})
+
+
+def test_a_file_that_is_broken_is_named_and_a_saved_one_left_out(tmp_path, monkeypatch, caplog):
+    saved = tmp_path / "saved.json"
+    values = dataclasses.asdict(module.built_in_model())
+    monkeypatch.setattr(module, "saved_path", lambda: saved)
+    monkeypatch.delenv("DATAPATH_GATHER_MODEL", raising=False)
+    for text in ("", "{", json.dumps({**values, "host_blocks": "8"})):
+        saved.write_text(text)
+        with pytest.raises(ValueError, match=re.escape(str(saved))):
+            GatherModel.load(saved)
+        caplog.clear()
+        module._from_file.cache_clear()
+        try:
+            assert gather_model() == module.built_in_model()
+        finally:
+            module._from_file.cache_clear()
+        assert "left out" in caplog.text
 
 
 @pytest.mark.parametrize(

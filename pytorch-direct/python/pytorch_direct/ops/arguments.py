@@ -27,9 +27,11 @@ def check_source(source: object, what: str) -> None:
     """Raise unless `source` is a strided tensor of one dimension or more."""
     if not isinstance(source, torch.Tensor):
         raise TypeError(f"{what} must be a torch.Tensor, not {type(source).__name__}")
-    if source.layout is not torch.strided or source.is_quantized:
+    if source.layout is not torch.strided or source.is_quantized or source.is_nested:
+        kind = "nested" if source.is_nested else "quantised" if source.is_quantized else None
         raise TypeError(
-            f"{what} must be a plain strided tensor, not one with layout {source.layout}"
+            f"{what} must be a plain strided tensor, not "
+            f"{f'a {kind} one' if kind else f'one with layout {source.layout}'}"
         )
     if source.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{what} must be on the CPU or on a CUDA device, not on {source.device}")

@@ -12,6 +12,7 @@ import os
 import platform
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from datapath_core.cache_folder import cache_folder, write_whole
 
@@ -28,6 +29,7 @@ __all__ = [
 _logger = logging.getLogger("pytorch_direct")
 _VARIABLE = "DATAPATH_GATHER_MODEL"
 _DEFAULTS = Path(__file__).with_name("gather_model.json")
+_KINDS: dict[Any, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,15 @@ class GatherModel:
     sm_share: float
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), _KINDS[field.type]
+            # A file can hold anything, and what is no count would end in the kernels' launch.
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise ValueError(
+                    f"gather model: {field.name} must be of type {field.type}, not {value!r}"
+                )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"gather model: {field.name} must be finite, not {value}")
         for name in ("link_bytes_per_second", "regions_per_second", "region_bytes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"gather model: {name} must be above 0, not {getattr(self, name)}")
@@ -109,9 +120,9 @@ class GatherModel:
                 raise ValueError(f"gather model: {name} must not be negative")
         if not 1 <= self.blocks_per_multiprocessor <= 32:
             raise ValueError("gather model: blocks_per_multiprocessor must be 1 to 32")
-        if self.host_blocks < 1:
+        if not 1 <= self.host_blocks <= 65535:
             raise ValueError(
-                f"gather model: host_blocks must be at least 1, not {self.host_blocks}"
+                f"gather model: host_blocks must be 1 to 65535, not {self.host_blocks}"
             )
         if not 0 < self.sm_share <= 1:
             raise ValueError(f"gather model: sm_share must be in (0, 1], not {self.sm_share}")
@@ -127,13 +138,19 @@ class GatherModel:
         ValueError
             It is no such JSON, or a constant is missing, unknown or out of its domain.
         """
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"gather model {path}: no JSON: {error}") from error
         names = {field.name for field in fields(cls)}
         if not isinstance(values, dict) or set(values) != names:
             raise ValueError(
                 f"gather model {path}: it must have exactly these constants: {sorted(names)}"
             )
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise ValueError(f"{error}, in {path}") from error
 
     def predict(self, rows: int, stride: int, row_bytes: int, count: int) -> Prediction:
         """Predict a gather of `count` random rows; sizes in bytes, rows `stride` apart."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 
@@ -47,6 +48,9 @@ def checked_options(
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
     if order == "none" and duplicates == "merge":
         raise ValueError("duplicates='merge' orders the batch by id: leave order at 'auto'")
+    given: object = sm_share
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Real)):
+        raise TypeError(f"sm_share must be a number, not {type(given).__name__}")
     if sm_share is not None and not 0 < sm_share <= 1:
         raise ValueError(f"sm_share must be in (0, 1], not {sm_share}")
     if dtype is not None and not isinstance(dtype, torch.dtype):
