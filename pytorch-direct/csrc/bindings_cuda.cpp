@@ -43,11 +43,12 @@ py::object gather(int device,
                   Address workspace,
                   std::size_t workspace_bytes,
                   int max_blocks,
-                  int more_blocks)
+                  int more_blocks,
+                  int cap)
 {
   if (auto const bad = take_bad_ids(device)) { return as_tuple(bad); }
   auto const row = row_layout(sizes, strides, element_bytes);
-  Launch const launch{device, stream, max_blocks, more_blocks};
+  Launch const launch{device, stream, max_blocks, more_blocks, cap};
   {
     GilReleased const released;
     auto const kind     = ids_are_64_bit ? IdKind::int64 : IdKind::int32;

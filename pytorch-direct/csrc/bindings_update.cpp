@@ -87,6 +87,7 @@ void update_on_device(Change const& change,
                       Address stream,
                       int max_blocks,
                       int more_blocks,
+                      int cap,
                       Address unsorted_ids,
                       bool ids_are_64_bit)
 {
@@ -103,7 +104,7 @@ void update_on_device(Change const& change,
               as_given,
               number_of(change.number),
               rule_of(change.rule),
-              {device, stream, max_blocks, more_blocks});
+              {device, stream, max_blocks, more_blocks, cap});
 }
 #endif
 

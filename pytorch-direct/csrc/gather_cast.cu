@@ -4,8 +4,6 @@
 #include "gather_cast_body.hpp"
 #include "gather_cuda.hpp"
 
-#include <algorithm>
-
 namespace pytorch_direct {
 namespace {
 
@@ -29,9 +27,8 @@ void gather_cast(GatherArguments const& arguments,
   auto const load_bytes = cast_load_bytes(arguments, conversion);
   auto const lane_bits  = cast_lane_bits(conversion, load_bytes);
   auto const threads    = (arguments.count << lane_bits) / kCastRowsAtOnce;
-  auto const blocks     = static_cast<unsigned>(
-    std::clamp<std::int64_t>(threads / kBlockThreads + 1, 1, launch.more_blocks));
-  auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
+  auto const blocks     = launch.blocks_of(threads / kBlockThreads + 1);
+  auto* const stream    = reinterpret_cast<cudaStream_t>(launch.stream);
   with_conversion(conversion, load_bytes, [&]<class From, class To, int LoadBytes>() {
     cast_kernel<From, To, LoadBytes>
       <<<blocks, kBlockThreads, 0, stream>>>(arguments, conversion, lane_bits);

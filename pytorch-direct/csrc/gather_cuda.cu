@@ -8,23 +8,24 @@
 namespace pytorch_direct {
 namespace {
 
-// Two blocks of 512: what hides the latency of the link is requests, of which a thread has four.
+// What hides the latency of the link is requests, of which a thread has some and a multiprocessor
+// has room for 1024 threads with their registers.
 template <int Width>
-__global__ void __launch_bounds__(kBlockThreads, 2)
+__global__ void __launch_bounds__(kWideBlockThreads)
   direct_kernel(GatherArguments const arguments, GatherPath const path)
 {
-  auto const thread  = blockIdx.x * std::int64_t{kBlockThreads} + threadIdx.x;
-  auto const threads = gridDim.x * std::int64_t{kBlockThreads};
+  auto const thread  = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  auto const threads = gridDim.x * std::int64_t{blockDim.x};
   gather_direct<Width>(arguments, path, thread, threads);
   publish_bad_ids(arguments);
 }
 
 template <int Width>
-__global__ void __launch_bounds__(kBlockThreads, 2)
+__global__ void __launch_bounds__(kWideBlockThreads)
   line_kernel(GatherArguments const arguments, GatherPath const path)
 {
-  auto const thread  = blockIdx.x * std::int64_t{kBlockThreads} + threadIdx.x;
-  auto const threads = gridDim.x * std::int64_t{kBlockThreads};
+  auto const thread  = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+  auto const threads = gridDim.x * std::int64_t{blockDim.x};
   gather_line<Width>(arguments, path, thread, threads);
   publish_bad_ids(arguments);
 }
@@ -61,14 +62,18 @@ void launch_width(GatherArguments const& a,
 {
   auto const wanted  = (threads_wanted(a, path, shape) + kBlockThreads - 1) / kBlockThreads;
   auto const most    = path.form == GatherForm::direct ? launch.max_blocks : launch.more_blocks;
-  auto const blocks  = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, most));
+  auto blocks        = static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, most));
+  auto const cap     = static_cast<unsigned>(std::max(launch.cap, 1));
+  auto const wide    = blocks > cap && path.form != GatherForm::strided;
+  auto const threads = static_cast<unsigned>(wide ? kWideBlockThreads : kBlockThreads);
+  blocks             = std::min(blocks, cap);
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
   switch (path.form) {
     case GatherForm::direct:
-      direct_kernel<Width><<<blocks, kBlockThreads, 0, stream>>>(a, path);
+      direct_kernel<Width><<<blocks, threads, 0, stream>>>(a, path);
       break;
     case GatherForm::line:
-      line_kernel<Width><<<blocks, kBlockThreads, 0, stream>>>(a, path);
+      line_kernel<Width><<<blocks, threads, 0, stream>>>(a, path);
       break;
     case GatherForm::strided:
       strided_kernel<Width><<<blocks, kBlockThreads, 0, stream>>>(a, shape);

@@ -7,6 +7,7 @@
 #include "gather_arguments.hpp"
 #include "gather_cast.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,11 +17,22 @@ namespace pytorch_direct {
 struct Launch {
   int device;
   std::uintptr_t stream;
-  int max_blocks;   ///< The cap on multiprocessors, as blocks of `kBlockThreads`.
+  int max_blocks;   ///< Blocks of `kBlockThreads` that keep the link or the memory busy.
   int more_blocks;  ///< The same for kernels with more work between one load and the next.
+  int cap;          ///< Blocks that the cap on multiprocessors leaves room for.
+
+  /// Blocks of a kernel of the second kind that could use `wanted`.
+  [[nodiscard]] unsigned blocks_of(std::int64_t wanted) const
+  {
+    return static_cast<unsigned>(
+      std::clamp<std::int64_t>(wanted, 1, std::max(1, std::min(more_blocks, cap))));
+  }
 };
 
 inline constexpr int kBlockThreads = 512;
+
+/// Of a kernel whose blocks may be wide, where there are fewer multiprocessors than blocks.
+inline constexpr int kWideBlockThreads = 2 * kBlockThreads;
 
 /// Bytes of workspace that ordering a batch needs.
 [[nodiscard]] std::size_t order_workspace_bytes(int device, std::int64_t count);

@@ -102,8 +102,7 @@ void order_by_address(GatherArguments& arguments,
   cub::DoubleBuffer<std::uint32_t> keys{list(0), list(1)};
   cub::DoubleBuffer<std::uint32_t> positions{list(2), list(3)};
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
-  auto const blocks  = static_cast<unsigned>(std::clamp<std::int64_t>(
-    (arguments.count + kBlockThreads - 1) / kBlockThreads, 1, launch.more_blocks));
+  auto const blocks  = launch.blocks_of((arguments.count + kBlockThreads - 1) / kBlockThreads);
   key_kernel<<<blocks, kBlockThreads, 0, stream>>>(arguments, list(0), list(2));
   check_cuda(cudaGetLastError(), "launching the key kernel");
   auto temporary_bytes = workspace_bytes - 4 * bytes;

@@ -4,8 +4,6 @@
 #include "update_body.hpp"
 #include "update_cuda.hpp"
 
-#include <algorithm>
-
 namespace pytorch_direct {
 namespace {
 
@@ -32,9 +30,8 @@ void update_cuda(UpdateArguments const& arguments,
                  Launch const& launch)
 {
   DeviceGuard const guard{launch.device};
-  auto const wanted = (arguments.count << kUpdateLaneBits) / kBlockThreads + 1;
-  auto const blocks =
-    static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, launch.more_blocks));
+  auto const wanted  = (arguments.count << kUpdateLaneBits) / kBlockThreads + 1;
+  auto const blocks  = launch.blocks_of(wanted);
   auto* const stream = reinterpret_cast<cudaStream_t>(launch.stream);
   with_update(number, rule, [&]<class T, Rule R>() {
     update_kernel<T, R><<<blocks, kBlockThreads, 0, stream>>>(arguments, as_given);

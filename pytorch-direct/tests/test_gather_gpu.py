@@ -101,6 +101,20 @@ def test_ordering_a_large_batch_changes_nothing(cuda):
             assert torch.equal(gather(u, ids, **options).cpu(), table[ids.cpu()])
 
 
+@pytest.mark.parametrize("share", [0.001, 0.03])
+@pytest.mark.parametrize("width", [1, 6, 64, 100, 128, 256, 412, 512, 1028, 4096])
+def test_wide_blocks_on_few_multiprocessors(cuda, width, share):
+    table = random_bytes(3000 * width).view(3000, width)
+    u = unified(table)
+    ids = torch.randint(0, 3000, (70_001,), device=cuda)
+    for options in ({"order": "none"}, {"order": "address"}, {"duplicates": "merge"}):
+        rows = gather(u, ids, sm_share=share, **options)
+        assert torch.equal(rows.cpu(), table[ids.cpu()])
+    ids[5] = 3000
+    with pytest.raises(IndexError, match="id 3000 at position 5 of 70001"):
+        gather(u, ids, sm_share=share, check="now")
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (3, 0, 2), (1,)])
 def test_empty_tables_rows_and_ids(cuda, shape):
     u = unified(torch.zeros(shape))

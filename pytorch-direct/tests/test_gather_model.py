@@ -119,11 +119,11 @@ def test_a_file_that_is_broken_is_named_and_a_saved_one_left_out(tmp_path, monke
 @pytest.mark.parametrize(
     ("on_host", "share", "expected"),
     [
-        (True, None, (8, 24)),
-        (True, 0.1, (8, 13)),
-        (True, 0.001, (1, 1)),
-        (False, None, (528, 528)),
-        (False, 0.5, (264, 264)),
+        (True, None, (8, 24, 132)),
+        (True, 0.1, (8, 24, 13)),
+        (True, 0.001, (8, 24, 1)),
+        (False, None, (528, 528, 528)),
+        (False, 0.5, (264, 264, 264)),
     ],
 )
 def test_blocks_stay_within_the_share(monkeypatch, on_host, share, expected):

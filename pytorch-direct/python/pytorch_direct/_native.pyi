@@ -83,6 +83,7 @@ def update_cuda(
     stream: int,
     max_blocks: int,
     more_blocks: int,
+    cap: int,
     unsorted_ids: int,
     ids_are_64_bit: bool,
     /,
@@ -139,6 +140,7 @@ def gather_cuda(
     workspace_bytes: int,
     max_blocks: int,
     more_blocks: int,
+    cap: int,
     /,
 ) -> Any: ...
 def order_workspace_bytes(device: int, count: int, /) -> int: ...

@@ -76,21 +76,21 @@ def require_kernels() -> None:
         )
 
 
-def launch_blocks(device: int, on_host: bool, share: float | None = None) -> tuple[int, int]:
-    """Return how many blocks a kernel may have that reads host memory or the GPU's, at most.
+def launch_blocks(device: int, on_host: bool, share: float | None = None) -> tuple[int, int, int]:
+    """Return how many blocks keep a kernel busy that reads host memory or the GPU's.
 
     The second number is for kernels with more work between one load and the next: unaligned rows,
-    conversions, changes of rows.
+    conversions, changes of rows. The third is how many the share leaves room for: where those are
+    fewer, the blocks of plain gathers are wider.
     """
     model = gather_model()
     share = model.sm_share if share is None else share
     processors = max(1, int(share * _multiprocessors(device)))
     if on_host:
         # The GPU spreads blocks, so that each takes a multiprocessor of its own.
-        most = model.host_blocks
-        return min(processors, most), min(processors, _MORE_BLOCKS * most)
+        return model.host_blocks, _MORE_BLOCKS * model.host_blocks, processors
     every = processors * model.blocks_per_multiprocessor
-    return every, every
+    return every, every, every
 
 
 def _launch(

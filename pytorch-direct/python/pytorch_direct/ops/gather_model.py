@@ -80,7 +80,7 @@ class GatherModel:
         Most blocks launched for a gather of aligned rows from host memory: so many keep the link
         full. More would take multiprocessors from others and have more regions of the table
         translated at a time. Unaligned rows, conversions and changes of rows have three times as
-        many.
+        many. Where a cap leaves fewer multiprocessors, gathers have blocks of 1024 threads there.
     sm_share : float
         Share of the multiprocessors that a gather uses when its caller does not say, above 0, at
         most 1.
