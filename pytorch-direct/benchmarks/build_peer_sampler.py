@@ -27,7 +27,8 @@ def command(sources: Path, library: Path) -> list[str]:
     return [
         compiler, "-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-w",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-        f"-I{sources / 'csrc'}", *(f"-isystem{folder}" for folder in folders),
+        f"-I{sources / 'csrc'}", f"-I{sources / 'third_party' / 'parallel-hashmap'}",
+        *(f"-isystem{folder}" for folder in folders),
         *(str(sources / file) for file in FILES), "-o", str(library),
         f"-L{libraries}", "-ltorch_cpu", "-ltorch", "-lc10", f"-Wl,-rpath,{libraries}",
     ]  # fmt: skip

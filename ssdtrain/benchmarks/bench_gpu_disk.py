@@ -51,7 +51,9 @@ class OverDisk:
             tempfile.TemporaryDirectory(dir=folder) as spill,
             DriveMeter(spill, self.unit, at_a_time) as meter,
         ):
-            watch = Watch(lambda: self.work.forward_seconds, lambda: meter.measure(0.25))
+            watch = Watch(
+                lambda: self.work.forward_seconds, lambda: meter.measure(self.work.forward_seconds)
+            )
 
             def look(off: Any, step: Callable[[], object]) -> None:
                 told.append(off.report()["steering"])

@@ -10,7 +10,6 @@ when transfers of the same size, as many at a time, follow each other without a 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import tempfile
 import time
@@ -79,25 +78,37 @@ class DriveMeter:
         self._stack.close()
 
     def measure(self, seconds: float) -> Drive:
-        """Write, then read, for so long each."""
+        """Write, then read; what counts is what the first so many seconds of each moved.
+
+        A drive may take its time to get going, or take a burst faster than a stream.
+        """
         least = 2 * self._at_a_time
         write = self._rate(write=True, least=least, seconds=seconds)
         return Drive(write, self._rate(write=False, least=least, seconds=seconds))
 
     def _rate(self, *, write: bool, least: int, seconds: float) -> float:
-        waiting: deque[Any] = deque()
+        """Bytes a second, within the first seconds; over all of it if these are 0."""
+        waiting: deque[tuple[float, Any]] = deque()
+        spans: list[tuple[float, float, int]] = []
+
+        def end() -> None:
+            submitted, ticket = waiting.popleft()
+            ticket.result()
+            spans.append((submitted, time.perf_counter(), self._nbytes))
+
         begun, count = time.perf_counter(), 0
         while count < least or time.perf_counter() - begun < seconds:
             if len(waiting) == self._at_a_time:
-                waiting.popleft().result()
+                end()
             place = self._places[count % len(self._places)]
             buffer = self._buffers[count % self._at_a_time]
             ends = (place, buffer) if write else (buffer, place)
-            waiting.append(self._scheduler.transfer(*ends))
+            waiting.append((time.perf_counter(), self._scheduler.transfer(*ends)))
             count += 1
         while waiting:
-            waiting.popleft().result()
-        return count * self._nbytes / (time.perf_counter() - begun)
+            end()
+        seconds = seconds or time.perf_counter() - begun
+        return moved(spans, begun, begun + seconds) / seconds
 
 
 @dataclass
@@ -148,38 +159,31 @@ class Watch:
 
     def __call__(self, off: ssdtrain.Offloader, step: Callable[[], object]) -> None:
         """Run steps, each from an idle device to an idle one."""
-        seconds, reports, drives = [], [], [self.measure()]
+        before = self.measure()
         for _ in range(self.steps):
             _synchronize()
             begun = time.perf_counter()
             step()
             _synchronize()
-            seconds.append((self.forward_seconds(), time.perf_counter() - begun))
-            reports.append(off.report())
-            drives.append(self.measure())
-        with tempfile.TemporaryDirectory() as folder:
-            off.trace(path := Path(folder) / "trace.json")
-            events = json.loads(path.read_text())["traceEvents"]
-        begins = sorted(e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("step "))
-        if len(begins) < self.steps:
-            raise ValueError(f"the trace has {len(begins)} steps of {self.steps}")
-        spans = {lane: list(_spans(events, lane)) for lane in ("disk write", "disk read")}
-        for begin, (forward, whole), report, around in zip(
-            begins[-self.steps :], seconds, reports, itertools.pairwise(drives), strict=True
-        ):
-            turn, end = begin * 1e-6 + forward, begin * 1e-6 + whole
+            whole = time.perf_counter() - begun
+            forward, report, events = self.forward_seconds(), off.report(), _events(off)
+            after = self.measure()
+            begin = 1e-6 * max(
+                e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("step ")
+            )
             behind = report["kept_by_reason"].get("drives behind", {"bytes": 0})
             self.uses.append(
                 Use(
-                    moved(spans["disk write"], begin * 1e-6, turn),
-                    moved(spans["disk read"], turn, end),
+                    moved(_spans(events, "disk write"), begin, begin + forward),
+                    moved(_spans(events, "disk read"), begin + forward, begin + whole),
                     forward,
                     whole - forward,
-                    Drive.mean(*around),
+                    Drive.mean(before, after),
                     report["bytes"]["disk"],
                     behind["bytes"],
                 )
             )
+            before = after
 
     def median(self) -> Use:
         """The step of the median share of writing."""
@@ -190,6 +194,14 @@ class Watch:
         """Lowest and highest share of writing."""
         shares = [use.shares[0] for use in self.uses]
         return min(shares), max(shares)
+
+
+def _events(off: ssdtrain.Offloader) -> list[dict[str, Any]]:
+    """A trace, right after a step: a scheduler remembers the times of some last transfers only."""
+    with tempfile.TemporaryDirectory() as folder:
+        off.trace(path := Path(folder) / "trace.json")
+        events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return events
 
 
 def _spans(events: Sequence[dict[str, Any]], lane: str) -> Iterator[tuple[float, float, int]]:

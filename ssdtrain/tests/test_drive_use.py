@@ -32,8 +32,8 @@ def test_shares_are_of_each_directions_own_time() -> None:
 
 def test_a_drive_has_both_rates(tmp_path: Path) -> None:
     with DriveMeter(str(tmp_path), 1 << 20, 4) as meter:
-        for _ in range(2):
-            found = meter.measure(0.0)
+        for seconds in (0.0, 0.01):
+            found = meter.measure(seconds)
             assert found.write > 0
             assert found.read > 0
     assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ Not a benchmark and no picture: it is used by the command line and by the benchm
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import torch
@@ -63,7 +64,8 @@ def host_table(nbytes: int, device: torch.device) -> UnifiedTensor:
         The memory could not be pinned for the GPU.
     """
     if device.type == "cuda":
-        pool = PinnedPool(nbytes, device=device)
+        # A pool's buffers are whole pages.
+        pool = PinnedPool(-(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, device=device)
         memory = torch.utils.dlpack.from_dlpack(pool.allocate(nbytes))
     else:
         memory = torch.empty(nbytes, dtype=torch.uint8)
