@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import gc
 import json
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,8 +170,7 @@ def test_what_others_compute_between_is_no_part_of_a_planned_step(
     arguments |= {"steps": 3, "warmup": 3}
     rok.measure(work, [2], ["keep", "planned"], **arguments)
     assert len(seconds) >= 3
-    # Of most steps: a busy machine may hold up one.
-    assert statistics.median(seconds) < 0.5
+    assert max(seconds) < 0.5
 
 
 def test_memory_that_runs_out_in_a_later_turn_is_a_row(

@@ -263,13 +263,16 @@ def test_auto_keeps_what_the_drive_cannot_take_in_time(make: Make, model: nn.Mod
     loss.backward()
 
 
-def chain(off: ssdtrain.Offloader, w: torch.Tensor, count: int = 8) -> torch.Tensor:
+def chain(w: torch.Tensor, count: int = 8) -> torch.Tensor:
     """Saves so many tensors as large as `w`."""
-    with off:
-        y = w
-        for _ in range(count):
-            y = (y * 1.5).sin()
-        return y.sum()
+    y = w
+    for _ in range(count):
+        y = (y * 1.5).sin()
+    return y.sum()
+
+
+def assert_gradient_of_chain(w: torch.Tensor, count: int = 8) -> None:
+    assert torch.equal(w.grad, torch.autograd.grad(chain(w, count), w)[0])
 
 
 @pytest.mark.parametrize("runs_ahead", [False, True], ids=["strict", "ahead"])
@@ -287,46 +290,41 @@ def test_a_host_ahead_of_its_device_waits_for_room_to_pass_through(
 
     streams.busy, streams.on_look = True, look
     w = torch.randn(64, 64, requires_grad=True)
-    loss = chain(off, w)
+    with off:
+        loss = chain(w)
     report = off.report()
     assert len(looks) >= 5
     assert "drives behind" not in report["kept_by_reason"]
     assert report["waits"] == 0  # The device has not stood still.
     assert all(group.stored.tier == "disk" for group in off._engine._table)
     loss.backward()
-    assert_chain(w)
-
-
-def assert_chain(w: torch.Tensor, count: int = 8) -> None:
-    found, w.grad = w.grad, None
-    y = w
-    for _ in range(count):
-        y = (y * 1.5).sin()
-    assert torch.equal(found, torch.autograd.grad(y.sum(), w)[0])
+    assert_gradient_of_chain(w)
 
 
 def test_a_device_that_stands_still_is_not_kept_waiting_for_room(make: Make) -> None:
     off = make(runs_ahead=True, hold="writing", plan="auto", backlog="64KiB", prefetch=0)
     w = torch.randn(64, 64, requires_grad=True)
-    loss = chain(off, w)
+    with off:
+        loss = chain(w)
     kept = off.report()["kept_by_reason"]
     assert kept["drives behind"]["bytes"] == 4 * w.nbytes
     assert "disk full" not in kept
     loss.backward()
-    assert_chain(w)
+    assert_gradient_of_chain(w)
 
 
 def test_a_device_that_waits_for_its_host_is_not_waited_for_without_end(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssdtrain.stores, "_PATIENCE_NS", 20_000_000)
+    monkeypatch.setattr(ssdtrain.stores, "_LONGEST_WAIT_NS", 20_000_000)
     off = make(runs_ahead=True, hold="writing", plan="auto", backlog="64KiB", prefetch=0)
     off._engine._streams.busy = True  # And the gate opens after the forward pass only.
     w = torch.randn(64, 64, requires_grad=True)
-    loss = chain(off, w)
+    with off:
+        loss = chain(w)
     assert off.report()["kept_by_reason"]["drives behind"]["bytes"] == 4 * w.nbytes
     loss.backward()
-    assert_chain(w)
+    assert_gradient_of_chain(w)
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
@@ -342,13 +340,14 @@ def test_room_that_the_last_step_still_has_is_waited_for(make: Make, busy: bool)
     memory.passes(Load())
     streams.busy, streams.on_look = busy, taken.clear if busy else lambda: None
     w = torch.randn(64, 64, requires_grad=True)
-    loss = chain(off, w, 2)
+    with off:
+        loss = chain(w, 2)
     # Nothing is on the disk yet: whatever the reason, it is not full.
     kept = off.report()["kept_by_reason"]
     assert "disk full" not in kept
     assert kept.get("drives behind", {"bytes": 0})["bytes"] == (0 if busy else 2 * w.nbytes)
     loss.backward()
-    assert_chain(w, 2)
+    assert_gradient_of_chain(w, 2)
 
 
 def test_an_offloader_that_is_forgotten_leaves_no_copy_in_flight(make: Make) -> None:

@@ -6,6 +6,7 @@
 #include "io/engine.hpp"
 #include "io/file.hpp"
 #include "io/volume.hpp"
+#include "patience.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,8 +26,7 @@
 
 namespace datapath::io_testing {
 
-/// Longer than anything here takes on a loaded machine.
-inline constexpr std::uint64_t patience_ns = 120'000'000'000ULL;
+using testing::patience_ns;
 
 /// A folder of its own, gone at the end.
 class TemporaryFolder {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "io/file.hpp"
+#include "patience.hpp"
 #include "streams/null_device.hpp"
 #include "streams/scheduler.hpp"
 #include "streams/stream_wait.hpp"
@@ -26,9 +27,6 @@
 #include <vector>
 
 namespace datapath::testing {
-
-/// Longer than anything here takes on a loaded machine.
-inline constexpr std::uint64_t patience_ns = 120'000'000'000ULL;
 
 inline constexpr std::uint64_t forever = UINT64_MAX;
 inline constexpr std::uint64_t KiB     = 1024;

@@ -129,7 +129,7 @@ def test_memory_in_use_by_a_stream_is_reused_only_after_it() -> None:
     device = null_device()
     stream = device.create_stream()
     target = device.allocate(MIB)
-    device.null_set_copy_delay(0.2)
+    device.null_set_copy_delay(1.0)  # Room for a busy machine.
     try:
         with PinnedPool("2MiB", piece_bytes="2MiB", device=device) as pool:
             with Scheduler(device) as scheduler:
@@ -139,9 +139,9 @@ def test_memory_in_use_by_a_stream_is_reused_only_after_it() -> None:
                 ticket.wait(stream)
                 buffer.record_use(stream)
                 del buffer
+                assert not ticket.done()
                 stats = pool.stats()
-                # Asked after the figures: whatever this machine was busy with, they go together.
-                assert stats["pending"] + stats["allocated"] >= MIB or ticket.done()
+                assert stats["pending"] + stats["allocated"] >= MIB
                 ticket.result()
             device.synchronize(stream)
             deadline = time.monotonic() + 60

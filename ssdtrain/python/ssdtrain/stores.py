@@ -39,7 +39,7 @@ _SETTLE_WINDOW = 64
 # Seconds between two looks at a transfer: next to nothing beside any that is waited for.
 _LOOK_AGAIN = 50e-6
 # After so long without room none is waited for, for as long.
-_PATIENCE_NS = 2_000_000_000
+_LONGEST_WAIT_NS = 2_000_000_000
 
 _KEEP: Final = Where.KEEP
 _RECOMPUTE: Final = Where.RECOMPUTE
@@ -178,7 +178,7 @@ class Stores:
         host may wait at no cost; but not for ever, since that work may itself wait for what this
         host would do next, as where ranks exchange tensors.
         """
-        deadline = monotonic_ns() + _PATIENCE_NS
+        deadline = monotonic_ns() + _LONGEST_WAIT_NS
         for tier in self.tiers:
             ticket = tier.oldest_passage()
             if ticket is None:
@@ -188,7 +188,7 @@ class Stores:
                     end_of(ticket)
             while not ticket.done() and self._streams.is_busy(group.device):
                 if monotonic_ns() > deadline:
-                    self._no_waiting_before = monotonic_ns() + _PATIENCE_NS
+                    self._no_waiting_before = monotonic_ns() + _LONGEST_WAIT_NS
                     return
                 sleep(_LOOK_AGAIN)
 
